@@ -7,8 +7,8 @@ import sys
 import msgspec
 import pytest
 
-from tests.support.gateway.network import isolation
 from tests.support.gateway.trial import FIRST_WEIGHT, REQUESTS, SECOND_WEIGHT, TrialResult, fetch_binaries
+from tests.support.network_namespace import isolation
 from tests.support.project import ROOT
 
 pytestmark = pytest.mark.timeout(900)  # building Envoy Gateway takes 5 to 10 minutes, once

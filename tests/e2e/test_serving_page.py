@@ -13,7 +13,6 @@ from playwright.async_api import Browser, Locator, Page, expect
 from tests.support.browser import OpenedPage, open_page, running_browser
 from tests.support.serve_process import ServeProcess
 from tests.support.video import ffmpeg, lossless, scene
-from tests.support.waiting import eventually
 
 expect.set_options(timeout=60_000)
 KEY = "an-api-key-for-this-test"
@@ -127,6 +126,10 @@ async def test_two_dropped_clips_are_scored_and_their_report_opens(opened: Opene
     score = await read_score(page)
     assert 20 < score < 99
     await expect(first_job(page)).to_contain_text(f"{score:.2f}")
+    for name, start_of_file in (("report", b"<!DOCTYPE html>"), ("CSV", b"frame,"), ("curve as PNG", b"\x89PNG")):
+        async with page.expect_download() as download:
+            await page.get_by_role("link", name=name, exact=True).click()
+        assert (await (await download.value).path()).read_bytes().startswith(start_of_file)
     await page.click("#report")
     await expect(page.locator(".hero .score strong")).to_have_text(f"{score:.2f}")
     assert re.search(r"/results/[0-9a-f]{64}$", page.url)
@@ -327,8 +330,8 @@ async def tab_to(page: Page, selector: str) -> None:
 
 async def test_clips_are_scored_and_frames_viewed_by_keyboard_only(opened: OpenedPage, clips: Clips) -> None:
     page = opened.page
-    await tab_to(page, "#reference-file")
-    async with page.expect_file_chooser() as chooser:
+    async with page.expect_file_chooser() as chooser:  # it takes effect while the keys are pressed
+        await tab_to(page, "#reference-file")
         await page.keyboard.press("Space")
     await (await chooser.value).set_files(clips.reference)
     await tab_to(page, "#distorted-uri")
@@ -343,12 +346,6 @@ async def test_clips_are_scored_and_frames_viewed_by_keyboard_only(opened: Opene
     score = await read_score(page)
     await page.keyboard.press("Enter")
     await expect(page.locator(".hero .score strong")).to_have_text(f"{score:.2f}")
-
-    async def has_pictures() -> bool:  # they are taken after the score is known
-        await page.reload()
-        return await page.locator(".stage").count() > 0
-
-    await eventually(has_pictures, "the report has pictures of its worst frames")
     await tab_to(page, ".stage")
     await expect(page.locator(".viewer [role=status]")).to_contain_text("1 of 12")
     await page.keyboard.press("ArrowRight")
@@ -426,6 +423,60 @@ async def test_the_policy_blocks_what_is_not_of_the_page(browser: Browser, serve
         assert await opened.page.title() != "injected"
         blocked = re.findall(r"Content Security Policy directive:? [\"']([\w-]+)", "\n".join(opened.messages))
         assert sorted(blocked) == ["img-src", "script-src", "style-src"]
+
+
+ATTACK = """async server => {
+    const body = JSON.stringify({ reference: "/x", distorted: "/x" }), json = { "Content-Type": "application/json" };
+    const status = (path, options) => fetch(path, options).then(({ type, status }) => type + status, () => "failed");
+    return [
+        await status("/v1/jobs"),
+        await status("/v1/score", { method: "POST", headers: json, body }),
+        await status(`${server}/v1/jobs`),
+        await status(`${server}/v1/score`, { method: "POST", headers: json, body }),
+        await status(`${server}/v1/score`, { method: "POST", mode: "no-cors", body }),
+    ];
+}"""
+
+
+async def test_a_page_of_another_site_reaches_nothing_even_if_its_name_is_rebound(server: str) -> None:
+    """evil.example has become an address of this machine, so that for the browser, the server is its origin."""
+    evil = server.replace("127.0.0.1", "evil.example")
+    # Newer browsers also ask before a page reaches a private address; the server must not rely on that.
+    flags = "--host-resolver-rules=MAP evil.example 127.0.0.1", "--disable-features=LocalNetworkAccessChecks"
+    async with running_browser(*flags) as browser:
+        page = await browser.new_page()
+        direct = await page.goto(f"{evil}/v1/jobs")
+        assert direct is not None
+        assert direct.status == 421
+        await page.route(f"{evil}/", lambda route: route.fulfill(body="<title>evil</title>", content_type="text/html"))
+        await page.goto(f"{evil}/")  # as it was before the name was rebound
+        before = await (await page.request.get(f"{server}/v1/jobs")).json()
+        assert await page.title() == "evil"
+        replies = await page.evaluate(ATTACK, server)
+        assert replies[:4] == ["basic421", "basic421", "failed", "failed"]
+        assert replies[4] in {"opaque0", "failed"}
+        assert await (await page.request.get(f"{server}/v1/jobs")).json() == before
+
+
+async def test_hostile_names_are_text_on_the_page_and_in_the_report(opened: OpenedPage, clips: Clips) -> None:
+    page, markup = opened.page, "<img src=x onerror=document.title='run'>"
+    name = f"{markup}\u202egpj.mkv"
+    for part, clip in (("reference", clips.reference), ("distorted", clips.distorted)):
+        file = {"name": name, "mimeType": "video/x", "buffer": clip.read_bytes()}
+        await page.set_input_files(f"#{part}-file", file)  # type: ignore[arg-type]
+    await page.get_by_text("Options", exact=True).click()
+    await page.select_option("#pooling", "p25")  # not scored before
+    await start(page)
+    await read_score(page)
+    await expect(first_job(page)).to_contain_text(markup)
+    await expect(page.locator("#job-clips")).to_contain_text(markup)
+    assert await page.locator("main img").count() == 0
+    assert "\u202e" not in await page.content()
+    await page.click("#report")
+    await expect(page.locator("h2")).to_contain_text(markup)
+    assert await page.locator("h2 img").count() == 0
+    assert "\u202e" not in await page.content()
+    assert await page.title() != "run"
 
 
 async def test_a_server_with_keys_asks_for_one(browser: Browser, clips: Clips, tmp_path: Path) -> None:

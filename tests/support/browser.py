@@ -47,11 +47,11 @@ class OpenedPage:
 
 
 @asynccontextmanager
-async def running_browser() -> AsyncIterator[Browser]:
+async def running_browser(*flags: str) -> AsyncIterator[Browser]:
     """Chromium without a window, with a fresh profile."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=list(FLAGS), chromium_sandbox=False
+            executable_path=shutil.which("chromium"), args=[*FLAGS, *flags], chromium_sandbox=False
         )
         try:
             yield browser

@@ -87,8 +87,8 @@ def score(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Write a report (.html, .json or .csv), or a chart of it (.svg, .png, .rate-quality.svg or"
-            " .rate-quality.png); may be repeated.",
+            help="Write a report (.html, .json or .csv), or a chart of it as .svg or .png: FILE.svg of VMAF,"
+            " FILE.psnr_y.svg of another feature, FILE.rate-quality.svg of bitrates; may be repeated.",
             rich_help_panel=RESULTS,
         ),
     ] = None,
@@ -127,8 +127,8 @@ def score(
     report_paths: list[Path] = []
     names = [display_name(name) for name in distorted]
     try:
-        report_paths, pictures = _report_plan(report or [], worst)
         chosen = msgspec.structs.asdict(flags.options())
+        report_paths, pictures = _report_plan(report or [], chosen["features"], worst)
         given = {THREADS_VARIABLE: flags.threads, BACKEND_VARIABLE: backend}  # flags win over variables
         overrides = {variable: str(value) for variable, value in given.items() if value is not None}
         settled = OptionSettings.from_environ({**os.environ, **overrides})
@@ -161,14 +161,25 @@ def score(
     raise typer.Exit(_report_outcomes(outcomes, names, report_paths, json=json, threshold=fail_under))
 
 
-def _report_plan(paths: list[Path], worst: int) -> tuple[list[Path], int]:
-    """The paths of the reports and the number of pictures to take. A bad path fails before clips are scored."""
+def _report_plan(paths: list[Path], features: Sequence[str], worst: int) -> tuple[list[Path], int]:
+    """The paths of the reports and the number of pictures to take. A bad path fails before clips are scored.
+
+    So does a chart of a feature that is not among the `features` to measure.
+    """
     if not paths:
         return [], 0
-    from vmafx.reports import ReportSettings, resolve_path, shows_pictures  # noqa: PLC0415 - saves time without reports
+    from vmafx.reports import (  # noqa: PLC0415 - saves time without reports
+        ReportSettings,
+        needed_feature,
+        resolve_path,
+        shows_pictures,
+    )
 
     settings = from_environ(ReportSettings)
     resolved = [resolve_path(path, settings) for path in paths]
+    for path in resolved:
+        if (needed := needed_feature(path)) and needed not in features:
+            raise BadInput("options", f"the chart {path} needs values that are not measured; add --feature {needed}")
     return resolved, worst if any(map(shows_pictures, resolved)) else 0
 
 

@@ -9,6 +9,8 @@ section.py       the section of one clip: score, curves, tables and worst frames
 score_charts.py  the charts of scored clips
 chart_files.py   the charts of scored clips as SVG and PNG
 rate_quality.py  VMAF against bitrate of several encodes, as a page and as a PNG
+encoder_comparison.py  several encoders compared on one source, as a page
+ladder.py        a ladder of sizes and qualities, as a page
 learning.py      loss and correlations of the versions of a trained model, as a page, PNG or SVG
 charts.py        the chart types and their markup
 plots.py         draws the charts with matplotlib
@@ -20,28 +22,38 @@ formatting.py    numbers, times and clip names as text
 markup.py        HTML elements and escaping
 """
 
-from vmafx.reports.chart_files import ChartFormat, ChartKind, chart_file
+from vmafx.reports.chart_files import ChartFormat, chart_file
+from vmafx.reports.encoder_comparison import ComparedEncode, ComparedEncoder, ComparisonPage, encoder_comparison
 from vmafx.reports.files import (
     ReportSettings,
     check_path,
     csv_report,
     json_report,
+    needed_feature,
     render_report,
     resolve_path,
     shows_pictures,
     write_report,
 )
+from vmafx.reports.ladder import LadderEncode, LadderPage, ladder_page
 from vmafx.reports.page import html
 
 __all__ = [
     "ChartFormat",
-    "ChartKind",
+    "ComparedEncode",
+    "ComparedEncoder",
+    "ComparisonPage",
+    "LadderEncode",
+    "LadderPage",
     "ReportSettings",
     "chart_file",
     "check_path",
     "csv_report",
+    "encoder_comparison",
     "html",
     "json_report",
+    "ladder_page",
+    "needed_feature",
     "render_report",
     "resolve_path",
     "shows_pictures",

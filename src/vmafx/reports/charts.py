@@ -73,10 +73,11 @@ class RatePoint(msgspec.Struct, frozen=True):
 
 
 class RateChart(msgspec.Struct, frozen=True, kw_only=True):
-    """VMAF against bitrate: a line for each codec, a dot for each encode."""
+    """VMAF against bitrate: a line for each codec, a dot for each encode; scores beside the dots of `labelled` only."""
 
     label: str
     points: Sequence[RatePoint]
+    labelled: str = ""  # a codec; all of them without it
     sizes: tuple[Size, ...] = (Size("wide", 1080, 560), Size("medium", 680, 460), Size("narrow", 360, 340))
 
     @property
@@ -97,9 +98,11 @@ def draw(chart: Chart) -> Html:
         return tag("div", *svgs, class_="plot")
     (first, last), (low, high), exact = drawings[0].x, drawings[0].y, chart.feature.decimals
     dots = " ".join(f"{frame} {value:.{exact}f}" for frame, value in chart.dots) or None
+    levels = " ".join(f"{name} {value:.{exact}f}" for name, value in chart.levels.items()) or None
     return tag("div", *svgs, *(_values(line, exact) for line in chart.lines), class_="plot", data_from=_plain(first),
-               data_to=_plain(last), data_low=low, data_high=high, data_decimals=exact, data_rate=chart.rate,
-               data_dots=dots)  # fmt: skip
+               data_to=_plain(last), data_low=low, data_high=high, data_decimals=exact,
+               data_span=chart.feature.min_span, data_best=chart.feature.max_value, data_rate=chart.rate,
+               data_dots=dots, data_levels=levels)  # fmt: skip
 
 
 def _values(line: ChartLine, exact: int) -> Html:

@@ -1,7 +1,11 @@
 // Curves: values under the pointer and by keyboard, and a zoom that is drawn from the values in the page.
 const MIN_POINTS = 4; // in the smallest range that can be shown
 const DRAG = 6; // pixels from which on a press is a selection
-const ROUNDING = 1e-6; // frames
+const ROUNDING = 1e-6; // frames, or steps between values
+const CLOSER = 5; // times that a zoom shows values closer than the whole curve may be shown
+const MARGIN = 0.04; // above and below the values, as a fraction of their span
+const DIGIT = 0.64; // width of a digit, as a fraction of the font size
+const GAP = 8; // pixels between the plot area and the labels beside it
 
 const clock = (seconds, decimals) => {
   const ticks = Math.round(seconds * 10 ** decimals);
@@ -12,7 +16,9 @@ const clock = (seconds, decimals) => {
   const part = decimals ? `.${String(ticks % 10 ** decimals).padStart(decimals, "0")}` : "";
   return `${front}:${two(whole % 60)}${part}`;
 };
-const grouped = (number) => number.toLocaleString("en");
+const grouped = (number) => (number + 0).toLocaleString("en"); // 0 for -0
+const plain = (value, decimals) =>
+  (value + 0).toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }).replace("-", "−");
 
 // Index of the frame nearest to `wanted`; frames are sorted.
 const nearest = (frames, wanted) => {
@@ -34,14 +40,34 @@ const frameTicks = (from, to, count) => {
   return { ticks, step };
 };
 
+// An axis for values from `low` to `high`: round numbers, at most `count` steps apart. As value_ticks of plots.py.
+const valueAxis = (low, high, { span, best, decimals }, count) => {
+  const floor = low >= 0 ? 0 : -Infinity, ceiling = high <= best ? best : Infinity;
+  const least = Math.max(span / CLOSER, Math.abs(high) / 1000, 5 * 10 ** -decimals);
+  const margin = Math.max((high - low) * MARGIN, (least - high + low) / 2);
+  const top = Math.min(high + margin, ceiling);
+  const bottom = Math.max(Math.min(low - margin, top - least), floor);
+  for (let power = Math.floor(Math.log10((top - bottom) / count)); ; power += 1) {
+    for (const step of [1, 2, 5].map((factor) => factor * 10 ** power)) {
+      const first = Math.floor(bottom / step + ROUNDING), last = Math.ceil(top / step - ROUNDING);
+      if (last - first > count) continue;
+      const exact = Math.max(-power, 0);
+      const ticks = Array.from({ length: last - first + 1 }, (_, index) => Number(((first + index) * step).toFixed(exact)));
+      return { low: ticks[0], high: ticks.at(-1), ticks, labels: ticks.map((tick) => plain(tick, exact)) };
+    }
+  }
+};
+
 class CurveChart {
   constructor(plot) {
-    const { from, to, low, high, decimals, rate, dots } = plot.dataset;
+    const { from, to, low, high, decimals, span, best, rate, dots, levels } = plot.dataset;
     const numbers = (text) => text ? text.split(" ").map(Number) : [];
     this.plot = plot;
     this.whole = { from: Number(from), to: Number(to) };
     this.range = this.whole;
-    this.values = { low: Number(low), high: Number(high), decimals: Number(decimals) };
+    this.values = { span: Number(span), best: Number(best ?? Infinity), decimals: Number(decimals) };
+    this.wholeAxis = { low: Number(low), high: Number(high) };
+    this.axis = this.wholeAxis; // of the values; that of a zoomed curve has ticks
     this.rate = Number(rate) || null;
     this.drawings = Array.from(plot.querySelectorAll("svg[data-box]"));
     this.lines = Array.from(plot.querySelectorAll("[data-frames]"), (line) => ({
@@ -50,20 +76,24 @@ class CurveChart {
     }));
     const pairs = numbers(dots);
     this.dots = pairs.filter((_, index) => index % 2 === 0).map((frame, index) => [frame, pairs[2 * index + 1]]);
+    this.levels = Array.from((levels ?? "").matchAll(/(\S+) (\S+)/g), ([, name, value]) => ({ name, text: value, value: Number(value) }))
+      .sort((one, other) => other.value - one.value);
     this.shown = this.whole.from;
     this.marked = null;
     this.selection = null;
     this.touches = new Map();
 
+    this.scales = shape("svg", "layer", { "aria-hidden": "true" }); // axes of a zoomed curve
     this.curves = shape("svg", "layer view", { viewBox: "0 0 1000 1000", preserveAspectRatio: "none", "aria-hidden": "true" });
-    this.fixed = shape("g", ""); // what stays until the range changes: ticks, dots and the marker
+    this.fixed = shape("g", ""); // what stays until the range changes: dots and the marker
     this.pointed = shape("g", ""); // what follows the pointer
     this.layer = shape("svg", "layer", { "aria-hidden": "true" });
     this.layer.append(this.fixed, this.pointed);
     this.tip = element("div", "tip");
     this.tip.setAttribute("role", "status");
-    this.markMovingParts();
+    this.findFrameLabels();
     this.listen();
+    this.steps = this.drawings[0].classList.contains("small") ? 4 : 6;
     const label = this.drawings[0].getAttribute("aria-label");
     const zoomable = this.lines.some((line) => line.frames.length > 2 * MIN_POINTS);
     const help = zoomable ? "use the arrow keys to read values, plus and minus to zoom, 0 to see all" : "use the arrow keys to read values";
@@ -76,11 +106,12 @@ class CurveChart {
   span(range = this.range) { return range.to - range.from; }
   get zoomed() { return this.span() < this.span(this.whole); }
   across(frame) { return (frame - this.range.from) / this.span(); }
-  up(value) { return (value - this.values.low) / (this.values.high - this.values.low); }
+  up(value) { return (value - this.axis.low) / (this.axis.high - this.axis.low); }
+  height(value) { return `${(1 - this.up(value)) * 100}%`; }
   visible(frame) { return frame >= this.range.from - ROUNDING && frame <= this.range.to + ROUNDING; }
 
-  // In a drawing, the curves have the colours of lines, and the labels of the frame axis are below the plot area.
-  markMovingParts() {
+  // The rows of labels of the frame axis in each drawing, which are below the plot area: frames, and times.
+  findFrameLabels() {
     for (const drawing of this.drawings) {
       const [left, top, width, height] = drawing.dataset.box.split(" ").map((part) => part / 100);
       const { width: wide, height: high } = drawing.viewBox.baseVal;
@@ -88,25 +119,24 @@ class CurveChart {
         const [x, y] = ["x", "y"].map((name) => Number(text.getAttribute(name)));
         return y > (top + height) * high && x >= left * wide - 1 && x <= (left + width) * wide + 1;
       });
-      const curves = Array.from(drawing.querySelectorAll("path")).filter((path) => path.getAttribute("style").includes("var(--c"));
       drawing.rows = [...new Set(labels.map((text) => Number(text.getAttribute("y"))))].sort((one, other) => one - other);
-      [...labels, ...curves].forEach((node) => node.classList.add("moves"));
     }
   }
 
   addButtons() {
-    const caption = this.plot.closest("figure").querySelector("figcaption");
+    const figure = this.plot.closest("figure"), caption = figure.querySelector("figcaption");
     const title = caption.firstElementChild.textContent;
     const bar = element("div", "zoom");
     set(bar, { role: "group", "aria-label": `Zoom of ${title}` });
     this.out = button("−", () => this.zoom(2), { "aria-label": `Zoom out, ${title}` });
     this.reset = button("Reset", () => this.showRange(this.whole), { "aria-label": `Reset zoom, ${title}` });
     const closer = button("+", () => this.zoom(1 / 2), { "aria-label": `Zoom in, ${title}` });
-    this.status = element("span", "muted");
+    this.status = element("p", "muted range"); // below the chart, where it moves neither the chart nor the buttons
     this.status.setAttribute("role", "status");
     for (const node of [this.out, this.reset]) node.setAttribute("aria-disabled", "true");
-    bar.append(this.status, closer, this.out, this.reset);
+    bar.append(closer, this.out, this.reset);
     caption.append(bar);
+    figure.append(this.status);
   }
 
   // Places the layers on the plot area of the drawing that is visible at this page width.
@@ -115,29 +145,34 @@ class CurveChart {
     if (!drawing) return null;
     const [left, top, width, height] = drawing.dataset.box.split(" ").map((part) => part / 100);
     const box = drawing.getBoundingClientRect();
-    for (const layer of [this.curves, this.layer]) {
-      Object.assign(layer.style, {
-        left: `${left * box.width}px`, top: `${top * box.height}px`,
-        width: `${width * box.width}px`, height: `${height * box.height}px`,
-      });
-    }
     const scale = box.width / drawing.viewBox.baseVal.width;
-    const rows = drawing.rows.map((y) => y * scale - top * box.height);
-    return { width: width * box.width, left: left * box.width, scale, rows, font: Number(drawing.getAttribute("font-size")) };
+    const font = Number(drawing.getAttribute("font-size")) * scale;
+    // Labels of a zoomed curve may be wider than those of the whole one, for which the drawing has room; the panel
+    // around it has some more.
+    const labels = Math.max(...(this.axis.labels ?? [""]).map((label) => label.length)) * DIGIT * font;
+    const inset = Math.max(labels - left * box.width, 0);
+    const area = { left: left * box.width + inset, top: top * box.height, width: width * box.width - inset, height: height * box.height };
+    for (const layer of [this.scales, this.curves, this.layer]) {
+      for (const [name, value] of Object.entries(area)) layer.style[name] = `${value}px`;
+    }
+    const rows = drawing.rows.map((y) => y * scale - area.top);
+    return { ...area, scale, rows, font, hasRoom: !drawing.classList.contains("narrow") };
   }
 
   draw() {
     const area = this.place();
     this.plot.classList.toggle("zoomed", this.zoomed);
-    this.curves.replaceChildren();
-    this.fixed.replaceChildren();
+    for (const layer of [this.scales, this.curves, this.fixed]) layer.replaceChildren();
     if (!area) return;
     if (this.zoomed) {
-      this.plot.append(this.curves);
+      this.plot.append(this.scales, this.curves);
       this.lines.forEach((line) => this.curves.append(this.path(line)));
-      this.drawTicks(area);
+      this.drawFrameTicks(area);
+      this.drawValueTicks(area);
+      this.drawLevels(area);
       for (const [frame, value] of this.dots.filter(([frame]) => this.visible(frame))) this.fixed.append(this.point(frame, value, "c7"));
     } else {
+      this.scales.remove();
       this.curves.remove();
     }
     if (this.marked !== null && this.visible(this.marked)) {
@@ -161,20 +196,42 @@ class CurveChart {
   }
 
   point(frame, value, colour) {
-    return shape("circle", `point ${colour}`, { cx: `${this.across(frame) * 100}%`, cy: `${100 - this.up(value) * 100}%`, r: 4 });
+    return shape("circle", `point ${colour}`, { cx: `${this.across(frame) * 100}%`, cy: this.height(value), r: 4 });
   }
 
-  drawTicks(area) {
+  label(classes, text, attributes) {
+    const label = shape("text", classes, attributes);
+    label.textContent = text;
+    this.scales.append(label);
+  }
+
+  drawFrameTicks(area) {
     const { ticks, step } = frameTicks(this.range.from, this.range.to, Math.min(Math.floor(area.width / area.scale / 62), 10));
     for (const tick of ticks) {
       const x = `${this.across(tick) * 100}%`;
       const texts = [grouped(tick), this.rate && clock(tick / this.rate, step >= this.rate ? 0 : 2)];
-      area.rows.forEach((y, row) => {
-        const label = shape("text", "tick", { x, y, "font-size": (area.font - row) * area.scale });
-        label.textContent = texts[row];
-        this.fixed.append(label);
-      });
+      area.rows.forEach((y, row) => this.label("tick", texts[row], { x, y, "font-size": area.font - row * area.scale }));
     }
+  }
+
+  drawValueTicks(area) {
+    this.axis.ticks.forEach((tick, index) => {
+      const y = this.height(tick);
+      this.scales.append(shape("line", "hair", { x1: 0, x2: "100%", y1: y, y2: y }));
+      this.label("value", this.axis.labels[index], { x: -GAP * area.scale, y, "font-size": area.font });
+    });
+  }
+
+  // The mean and the like, as far as they are near the visible values; two labels that would overlap are moved apart.
+  drawLevels(area) {
+    const levels = this.levels.filter(({ value }) => value >= this.axis.low && value <= this.axis.high);
+    const tight = levels.length > 1 && Math.abs(this.up(levels[0].value) - this.up(levels[1].value)) * area.height < 1.3 * area.font;
+    levels.forEach(({ name, text, value }, index) => {
+      const y = this.height(value);
+      this.scales.append(shape("line", "level", { x1: 0, x2: "100%", y1: y, y2: y }));
+      const dy = tight ? (index ? 0.6 : -0.6) * area.font : 0;
+      this.label("level", area.hasRoom ? `${name} ${text}` : name, { x: "100%", dx: GAP * area.scale, y, dy, "font-size": area.font });
+    });
   }
 
   hide() {
@@ -219,15 +276,27 @@ class CurveChart {
     this.show(frame);
   }
 
+  // The lowest and the highest value that can be seen; null where no frame has a finite value.
+  extremes() {
+    const seen = this.lines.flatMap((line) => line.values.filter((_, index) => this.visible(line.frames[index])));
+    const values = [...seen, ...this.dots.filter(([frame]) => this.visible(frame)).map(([, value]) => value)];
+    if (!values.length) return null;
+    return values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+  }
+
   // Shows a range of frames; it is moved into the clip, and made no smaller than a few points.
   showRange({ from, to }) {
     const span = within(to - from, Math.min(this.smallest, this.span(this.whole)), this.span(this.whole));
     const start = within((from + to - span) / 2, this.whole.from, this.whole.to - span);
     this.range = span < this.span(this.whole) ? { from: start, to: start + span } : this.whole;
+    const extremes = this.zoomed ? this.extremes() : null;
+    const { low, high } = this.wholeAxis;
+    this.axis = this.zoomed ? valueAxis(...extremes ?? [low, high], this.values, this.steps) : this.wholeAxis;
     this.draw();
     if (this.status) {
       const [first, last] = [Math.ceil(this.range.from - ROUNDING), Math.floor(this.range.to + ROUNDING)].map(grouped);
-      this.status.textContent = this.zoomed ? `frames ${first} to ${last}` : "";
+      const values = extremes ? `, values ${extremes.map((value) => plain(value, this.values.decimals)).join(" to ")}` : "";
+      this.status.textContent = this.zoomed ? `frames ${first} to ${last}${values}` : "";
       for (const node of [this.out, this.reset]) node.setAttribute("aria-disabled", String(!this.zoomed));
     }
     if (this.tip.isConnected) this.show(within(this.shown, this.range.from, this.range.to));

@@ -7,6 +7,7 @@ import msgspec
 from vmafx.scoring.result import Report
 
 ELEMENTARY = re.compile(r"(integer_|float_)?(adm|vif|motion)")
+ELEMENTARY_NAME = re.compile(r"(integer_|float_)?(adm2|motion[23]?|(adm|vif)_scale[0-3])")
 
 
 class FeatureInfo(msgspec.Struct, frozen=True):
@@ -17,11 +18,20 @@ class FeatureInfo(msgspec.Struct, frozen=True):
     unit: str = ""
     hint: str = ""
 
+    @property
+    def title(self) -> str:
+        return f"{self.label}, {self.unit}" if self.unit else self.label
+
+
+ALWAYS = {"vmaf", "vmaf_base"}  # the latter with every learned model
+_PLANE = re.compile(r"_(y|cb|cr)$")
+
 
 VMAF = FeatureInfo("VMAF", 2, min_span=5, max_value=100)
 PSNR = FeatureInfo("PSNR", 2, min_span=1, unit="dB")
 KNOWN_FEATURES = {
     "vmaf": VMAF,
+    "vmaf_base": msgspec.structs.replace(VMAF, label="VMAF of the base model"),  # beside that of a learned model
     "psnr_y": msgspec.structs.replace(PSNR, label="PSNR Y"),
     "psnr_cb": msgspec.structs.replace(PSNR, label="PSNR Cb"),
     "psnr_cr": msgspec.structs.replace(PSNR, label="PSNR Cr"),
@@ -38,6 +48,16 @@ KNOWN_FEATURES = {
 
 def feature_info(column: str) -> FeatureInfo:
     return KNOWN_FEATURES.get(column) or FeatureInfo(column)
+
+
+def is_feature(column: str) -> bool:
+    """Whether a report may have such a column."""
+    return column in KNOWN_FEATURES or ELEMENTARY_NAME.fullmatch(column) is not None
+
+
+def requested_feature(column: str) -> str:
+    """The additional feature that has to be measured for a column; empty if every report has the column."""
+    return "" if column in ALWAYS or not is_feature(column) or is_elementary(column) else _PLANE.sub("", column)
 
 
 def is_elementary(column: str) -> bool:

@@ -12,20 +12,21 @@ from typing import Annotated
 import msgspec
 
 from vmafx.atomic_write import write_atomic_with
-from vmafx.reports.chart_files import ChartFormat, ChartKind, chart_file
+from vmafx.reports.chart_files import RATE_QUALITY, ChartFormat, chart_file
+from vmafx.reports.features import is_feature, requested_feature
 from vmafx.reports.page import html
 from vmafx.scoring.errors import DISK_ERRORS, BadInput, NodeFault
 from vmafx.scoring.media.policy import OUTPUT_DIR
-from vmafx.scoring.result import FramePair, Report
+from vmafx.scoring.result import Pictures, Report
 from vmafx.settings import Setting, Settings
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes such a cell for a formula
 
-Renderer = Callable[[Sequence[Report], Mapping[str, Sequence[FramePair]]], Iterator[bytes]]
+Renderer = Callable[[Sequence[Report], Mapping[str, Pictures]], Iterator[bytes]]
 BLOCK = 4096  # rows of a CSV report that are in memory at once
 
 
-def _chart(kind: ChartKind, file_format: ChartFormat) -> Renderer:
+def _chart(kind: str, file_format: ChartFormat) -> Renderer:
     return lambda reports, _: iter((chart_file(reports, kind, file_format),))
 
 
@@ -36,10 +37,7 @@ RENDERERS: dict[str, Renderer] = {
     ".svg": _chart("vmaf", "svg"),
     ".png": _chart("vmaf", "png"),
 }
-RATE_RENDERERS = {
-    ".rate-quality.svg": _chart("rate-quality", "svg"),
-    ".rate-quality.png": _chart("rate-quality", "png"),
-}
+CHART_FORMATS: dict[str, ChartFormat] = {".svg": "svg", ".png": "png"}
 
 
 class ReportSettings(Settings):
@@ -100,7 +98,7 @@ def _cell(uri: str) -> str:
 
 
 def resolve_path(path: Path, settings: ReportSettings) -> Path:
-    """The path that a report is written to; raises BadInput if `write_report` would."""
+    """The path that a report is written to; raises BadInput as `check_path` does."""
     folder = settings.output_dir
     if folder is not None and not path.is_absolute():
         if not folder.is_dir():
@@ -111,8 +109,17 @@ def resolve_path(path: Path, settings: ReportSettings) -> Path:
     return path
 
 
+def needed_feature(path: Path) -> str:
+    """The additional feature that a chart shows, by its name; empty for all other reports."""
+    ending, kind = _ending_and_kind(path)
+    return requested_feature(kind) if ending in CHART_FORMATS else ""
+
+
 def check_path(path: Path) -> None:
-    """Raises BadInput if `write_report` would, before the clips are scored."""
+    """Raises BadInput for a path that cannot be written, before the clips are scored.
+
+    `write_report` also refuses charts of values that the clips do not have.
+    """
     _renderer(path)
     with _os_errors(path):
         if not path.parent.is_dir():
@@ -123,7 +130,7 @@ def check_path(path: Path) -> None:
         raise BadInput("options", f"the report's folder {path.parent} cannot be written to")
 
 
-def write_report(path: Path, reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> None:
+def write_report(path: Path, reports: Sequence[Report], pictures: Mapping[str, Pictures] = {}) -> None:
     """Writes `path` in the format that its name ends in, replacing an existing file.
 
     Raises BadInput for a chart that these reports do not have.
@@ -134,7 +141,7 @@ def write_report(path: Path, reports: Sequence[Report], pictures: Mapping[str, S
         write_atomic_with(path, lambda file: file.writelines(render(reports, pictures)))
 
 
-def render_report(name: str, report: Report, pictures: Sequence[FramePair] = ()) -> bytes:
+def render_report(name: str, report: Report, pictures: Pictures = ()) -> bytes:
     """One report in the format of the name's extension, or as JSON if that is unknown."""
     renderer = RENDERERS.get(PurePosixPath(name).suffix.lower(), RENDERERS[".json"])
     content = io.BytesIO()
@@ -158,8 +165,16 @@ def _os_errors(path: Path) -> Iterator[None]:
 
 
 def _renderer(path: PurePath) -> Renderer:
-    renderer = RATE_RENDERERS.get("".join(path.suffixes[-2:]).lower()) or RENDERERS.get(path.suffix.lower())
+    """By the ending; `.svg` and `.png` may follow the kind of a chart, as in `clip.psnr_y.svg`."""
+    ending, kind = _ending_and_kind(path)
+    if ending in CHART_FORMATS and (kind == RATE_QUALITY or is_feature(kind)):
+        return _chart(kind, CHART_FORMATS[ending])
+    renderer = RENDERERS.get(ending)
     if renderer is None:
         endings = "in .html, .json or .csv, or for a chart in .svg or .png"
         raise BadInput("options", f"the name of report {path} must end {endings}")
     return renderer
+
+
+def _ending_and_kind(path: PurePath) -> tuple[str, str]:
+    return path.suffix.lower(), PurePath(path.stem).suffix.lower().removeprefix(".")

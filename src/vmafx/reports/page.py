@@ -1,7 +1,7 @@
 """The HTML report: one self-contained file, with an overview if there are several clips."""
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -19,12 +19,12 @@ from vmafx.reports.score_charts import (
     rate_points,
 )
 from vmafx.reports.section import section
-from vmafx.scoring.result import FramePair, Report
+from vmafx.scoring.result import Pictures, Report
 
 SCRIPTS = ("page.js", "curves.js", "frames.js")  # in this order
 
 
-def html(reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> str:
+def html(reports: Sequence[Report], pictures: Mapping[str, Pictures] = {}) -> str:
     """The page; `pictures` are the worst frames, by the `key` of their result."""
     names = formatting.names([report.result.distorted.uri for report in reports])
     anchors = [f"clip-{number}" for number in range(1, len(reports) + 1)]
@@ -112,6 +112,20 @@ def _omitted_clips_note(clips: int, shown: int) -> Html | None:
         return None
     note = f"Curves and sections: the {shown} clips with the lowest scores. CSV and JSON reports have all clips."
     return tag("p", note, class_="muted")
+
+
+def number_table(label: str, heads: Sequence[str], rows: Iterable[Html]) -> Html:
+    """A table of numbers, which scrolls on a narrow page; `label` is for screen readers."""
+    head = tag("thead", tag("tr", *(tag("th", text, scope="col") for text in heads)))
+    table = tag("table", head, tag("tbody", *rows), class_="numbers")
+    return tag("div", table, class_="wide", tabindex=0, role="region", aria_label=label)
+
+
+def list_panel(lines: Sequence[str], title: str) -> Html | None:
+    """A panel with a list; none if that is empty."""
+    if not lines:
+        return None
+    return tag("div", tag("h3", title), tag("ul", *(tag("li", line) for line in lines)), class_="panel")
 
 
 def document(title: str, heading: str, *content: Html) -> str:

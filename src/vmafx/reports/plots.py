@@ -31,7 +31,6 @@ from vmafx.reports.charts import (
     FrameChart,
     HistogramChart,
     RateChart,
-    RatePoint,
     Size,
     dashes,
 )
@@ -303,15 +302,17 @@ def _rate_chart(chart: RateChart, size: Size, top: float | None = None, margin: 
         for one in encodes:
             title = f"{one.name}: VMAF {one.vmaf:.2f} at {one.kbits:,.0f} kbit/s"
             _dot(axes, one.kbits, one.vmaf, _colour(index), 6, title)
-    _label_scores(axes, chart.points, size)
+    _label_scores(axes, chart, size)
     return axes
 
 
-def _label_scores(axes: Axes, points: Sequence[RatePoint], size: Size) -> None:
+def _label_scores(axes: Axes, chart: RateChart, size: Size) -> None:
     """The score beside each dot, on the side where it covers least of other dots and scores."""
-    spots = [axes.transData.transform((one.kbits, one.vmaf)) for one in points]
+    spots = [axes.transData.transform((one.kbits, one.vmaf)) for one in chart.points]
     occupied: list[Box] = [(x - 7, y - 7, x + 7, y + 7) for x, y in spots]
-    for one, (x, y) in zip(points, spots, strict=True):
+    for one, (x, y) in zip(chart.points, spots, strict=True):
+        if chart.labelled not in {"", one.codec}:
+            continue
         text = f"{one.vmaf:.1f}"
         width, height = len(text) * DIGIT_WIDTH * size.font, size.font
         boxes = {

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from vmafx.reports import formatting
 from vmafx.reports.charts import ChartLine, FrameChart, RateChart, RatePoint
 from vmafx.reports.curves import Curve, downsample
+from vmafx.reports.features import feature_info
 from vmafx.scoring.result import FramePair, Report, ScoreResult
 
 RATE_TITLE = "Rate and quality"
@@ -30,17 +31,34 @@ def clip_chart(report: Report, pictures: Sequence[FramePair], points: int, detai
     )
 
 
-def clips_chart(reports: Sequence[Report], names: Sequence[str], points: int, detail: int = 0) -> FrameChart:
-    """Several clips, a line for each."""
+def feature_chart(report: Report, column: str, curve: Curve) -> FrameChart:
+    """A feature of one clip, with its values as a curve that is not empty."""
+    known = feature_info(column)
+    low, high = min(value for _, value in curve.points), max(value for _, value in curve.points)
+    return FrameChart(
+        label=f"{known.label} per frame, from {low:.{known.decimals}f} to {high:.{known.decimals}f}",
+        first=report.numbers[0],
+        last=report.numbers[-1],
+        lines=[ChartLine(known.label, curve)],
+        feature=known,
+        rate=frame_rate(report.result),
+    )
+
+
+def clips_chart(
+    reports: Sequence[Report], names: Sequence[str], points: int, detail: int = 0, column: str = "vmaf"
+) -> FrameChart:
+    """VMAF or another feature of several clips, a line for each."""
     rates = {frame_rate(report.result) for report in reports}
     return FrameChart(
-        label=f"VMAF per frame of {len(reports)} clips",
+        label=f"{feature_info(column).label} per frame of {len(reports)} clips",
         first=min(report.numbers[0] for report in reports),
         last=max(report.numbers[-1] for report in reports),
         lines=[
-            _line(report, name, index, points, detail)
+            _line(report, name, index, points, detail, column)
             for index, (report, name) in enumerate(zip(reports, names, strict=True))
         ],
+        feature=feature_info(column),
         rate=rates.pop() if len(rates) == 1 else None,
     )
 
@@ -59,21 +77,21 @@ def rate_points(reports: Sequence[Report], names: Sequence[str]) -> list[RatePoi
     return points if len(ways) == 1 and len(points) > 1 else []
 
 
-def rate_chart(points: Sequence[RatePoint]) -> RateChart:
+def rate_chart(points: Sequence[RatePoint], labelled: str = "") -> RateChart:
     low, high = min(points, key=lambda one: one.vmaf), max(points, key=lambda one: one.vmaf)
     label = (
         f"VMAF against bitrate of {len(points)} encodes, from {low.vmaf:.1f} ({low.name}, {low.kbits:,.0f} kbit/s) "
         f"to {high.vmaf:.1f} ({high.name}, {high.kbits:,.0f} kbit/s); the table lists all"
     )
-    return RateChart(label=label, points=points)
+    return RateChart(label=label, points=points, labelled=labelled)
 
 
 def _short(name: str) -> str:
     return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
 
 
-def _line(report: Report, name: str, index: int, points: int, detail: int) -> ChartLine:
-    numbers, values = report.numbers, report.values["vmaf"]
+def _line(report: Report, name: str, index: int, points: int, detail: int, column: str = "vmaf") -> ChartLine:
+    numbers, values = report.numbers, report.values[column]
     more = downsample(numbers, values, detail) if points < detail else None
     return ChartLine(name, downsample(numbers, values, points), index, more)
 

@@ -3,24 +3,31 @@
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from vmafx.reports import formatting
 from vmafx.reports.budget import Budget
-from vmafx.reports.charts import SMALL, ChartLine, FrameChart, draw, figure, gauge, histogram
+from vmafx.reports.charts import SMALL, draw, figure, gauge, histogram
 from vmafx.reports.curves import downsample
 from vmafx.reports.features import elementary, extras, feature_info, is_elementary
 from vmafx.reports.markup import Html, join, tag
-from vmafx.reports.score_charts import clip_chart, downsampling_note, frame_rate
-from vmafx.scoring.result import ClipFacts, FeatureStatistics, FramePair, Report, ScoreResult
+from vmafx.reports.score_charts import clip_chart, downsampling_note, feature_chart, frame_rate
+from vmafx.scoring.result import ClipFacts, FeatureStatistics, FramePair, Pictures, Report, ScoreResult
+
+BEING_TAKEN = (
+    "Pictures of these frames were still being taken when this report was made. Reload the page, or download the "
+    "report again, to see them."
+)
 
 
-def section(report: Report, name: str, anchor: str, pictures: Sequence[FramePair], budget: Budget) -> Html:
+def section(report: Report, name: str, anchor: str, pictures: Pictures, budget: Budget) -> Html:
     result, which = report.result, anchor.replace("-", " ")
     return tag(
         "section",
         tag("header", tag("h2", tag("bdi", name)), _clip_lines(result)),
         _notes(result.notes, which),
         tag("div", _score(report), _key_figures(report), _scoring_facts(result), class_="hero panel"),
-        _curve(report, pictures, budget),
+        _curve(report, pictures or (), budget),
         tag("div", _histogram(report), _statistics(result, "Statistics", which, _main_features(result)), class_="pair"),
         _extra_charts(report, budget),
         _worst_frames(result, pictures),
@@ -154,21 +161,11 @@ def _small_charts(report: Report, columns: Sequence[str], points: int) -> Html |
 
 def _small_chart(report: Report, column: str, points: int) -> Html:
     known, curve = feature_info(column), downsample(report.numbers, report.values[column], points)
-    title = f"{known.label}, {known.unit}" if known.unit else known.label
     if not curve.points:
-        return figure(title, tag("p", "No frame has a finite value.", class_="muted"), heading="h4")
-    low, high = min(value for _, value in curve.points), max(value for _, value in curve.points)
-    chart = FrameChart(
-        label=f"{known.label} per frame, from {low:.{known.decimals}f} to {high:.{known.decimals}f}",
-        first=report.numbers[0],
-        last=report.numbers[-1],
-        lines=[ChartLine(known.label, curve)],
-        feature=known,
-        rate=frame_rate(report.result),
-        sizes=(SMALL,),
-    )
+        return figure(known.title, tag("p", "No frame has a finite value.", class_="muted"), heading="h4")
+    chart = msgspec.structs.replace(feature_chart(report, column, curve), sizes=(SMALL,))
     omitted = f"{formatting.plural(curve.not_finite, 'frame')} without a finite value" if curve.not_finite else ""
-    return figure(title, draw(chart), "; ".join(filter(None, (known.hint, omitted))), heading="h4")
+    return figure(known.title, draw(chart), "; ".join(filter(None, (known.hint, omitted))), heading="h4")
 
 
 def _omitted_charts_note() -> Html:
@@ -176,8 +173,10 @@ def _omitted_charts_note() -> Html:
     return tag("p", text, class_="muted")
 
 
-def _worst_frames(result: ScoreResult, pictures: Sequence[FramePair]) -> Html | None:
+def _worst_frames(result: ScoreResult, pictures: Pictures) -> Html | None:
     """The pairs, one below the other; frames.js shows one at a time."""
+    if pictures is None:
+        return tag("div", tag("h3", "Worst frames"), tag("p", BEING_TAKEN), class_="panel")
     if not pictures:
         return None
     heads = tag("p", tag("span", "Reference"), tag("span", "Distorted"), class_="sides", aria_hidden="true")

@@ -1,6 +1,7 @@
 """What scoring returns: the result of a comparison, the values of every frame, and progress."""
 
 from array import array
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -99,6 +100,9 @@ class FramePair(msgspec.Struct, frozen=True):
     score: float
     reference: bytes
     distorted: bytes
+
+
+Pictures: TypeAlias = Sequence[FramePair] | None  # of the worst frames; None: they are being taken
 
 
 class Report(msgspec.Struct, frozen=True):

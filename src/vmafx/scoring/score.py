@@ -84,6 +84,13 @@ class Scorer:
         """Raises NodeFault if there is no engine for the backend, before clips are opened."""
         self._engines.check(options.backend)
 
+    async def check_options(self, options: ScoreOptions) -> None:
+        """Raises ScoringError for a backend, a model or an option that `compare_all` would refuse."""
+        check_options(options)
+        await self._engines.choose(options.backend)
+        async with open_model(options.model, self._policy):
+            pass
+
     def is_local(self, source: Source, part: InputPart) -> bool:
         """Whether the clip is read without a download. Raises BadInput if the policy forbids its scheme."""
         location = locate(source.uri, part)

@@ -71,11 +71,12 @@ async def run(settings: ServeSettings, stop: asyncio.Event) -> None:
 
 
 async def _serve(settings: ServeSettings, store: JobStore, folder: Path, callers: Callers, stop: asyncio.Event) -> None:
+    engines = Engines(default=settings.backend)
+    engines.check(settings.backend)  # else every request would be refused
     policy = _request_policy(folder)
     models = ServedModels(settings.model, policy, _model_policy())
     results = ResultStore(store.results, settings.results_size, models)
     jobs, metrics = JobRegistry(store), ServingMetrics()
-    engines = Engines()
     scorer = Scorer(engines, policy, cache=results.cache)
     parts = ServiceParts(scorer, policy, models, jobs, results, metrics, durable=settings.data is not None)
     service = ScoringService(parts, _limits(settings))
@@ -99,7 +100,7 @@ async def _serve(settings: ServeSettings, store: JobStore, folder: Path, callers
         routes=[*scoring_site.routes(), *page_routes()],
         probes=probes,
         not_found="no such path; /openapi.json describes all paths",
-        hosts=HostPolicy(settings.hosts, "--hosts"),
+        hosts=HostPolicy((*settings.hosts, *settings.gateway_host), "--hosts"),
     )
     address, certificates = settings.http_address or ListenAddress(None, settings.port), _certificates(settings)
     tls = certificates.for_http() if certificates is not None else None

@@ -235,9 +235,16 @@ def _result_paths() -> dict[str, Any]:
         "name": "format",
         "in": "path",
         "required": True,
-        "description": "Format of the report; svg and png are the curve of VMAF per frame.",
+        "description": "Format of the report; svg and png are the curve of a feature per frame.",
         "schema": {"type": "string", "enum": ["html", "json", "csv", "svg", "png"]},
         "example": "csv",
+    }
+    feature = {
+        "name": "feature",
+        "in": "query",
+        "description": "With svg and png: the feature whose curve it is, by its name in `features` of the result.",
+        "schema": {"type": "string", "default": "vmaf"},
+        "example": "psnr_y",
     }
     html = {"schema": {"type": "string"}, "example": "<!doctype html>…"}
     csv = {"schema": {"type": "string"}, "example": "frame,vmaf\n0,93.1\n"}
@@ -264,7 +271,7 @@ def _result_paths() -> dict[str, Any]:
             )
         },
         "/v1/results/{key}/report.{format}": {
-            "get": _operation("getReport", "Download the report of a result.", {"200": report}, [key, kind])
+            "get": _operation("getReport", "Download the report of a result.", {"200": report}, [key, kind, feature])
         },
         "/results/{key}": {
             "get": _operation("resultPage", "The report of a result as a page, to link to.", {"200": page}, [key])

@@ -1,20 +1,24 @@
 """ResultStore: results by the digest of what was scored, with their pictures, as JSON and as reports."""
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from vmafx.api.fields import doc
 from vmafx.http.errors import StatusError
 from vmafx.scoring.cache import ResultCache
-from vmafx.scoring.result import FramePair, Report, ScoreResult
+from vmafx.scoring.errors import BadInput
+from vmafx.scoring.result import FramePair, Pictures, Report, ScoreResult
 from vmafx.serving.job import JobRecord
 from vmafx.serving.models import ServedModels
 from vmafx.tasks import in_thread
 
+ChartFormat = Literal["svg", "png"]
 MAX_RESULTS = 4096  # in memory, without their frames
 
 
@@ -49,6 +53,7 @@ class ResultStore:
     def __init__(self, folder: Path, max_bytes: int, models: ServedModels) -> None:
         self.cache, self._models = ResultCache(folder, max_bytes), models
         self._results: OrderedDict[str, ScoreResult] = OrderedDict()
+        self._taking: dict[str, list[asyncio.Event]] = {}  # by result: ends of what takes its pictures
 
     def remember(self, result: ScoreResult) -> None:
         self._results[result.key] = result
@@ -90,14 +95,50 @@ class ResultStore:
     async def put_pictures(self, key: str, pictures: Sequence[FramePair]) -> None:
         await in_thread(self.cache.put_pictures, key, pictures)
 
-    async def rendered(self, key: str, name: str) -> bytes:
+    @contextmanager
+    def taking_pictures(self, key: str) -> Iterator[None]:
+        """While this is open, pictures of the result are being taken; afterwards there are some, or it has failed."""
+        ended = asyncio.Event()
+        self._taking.setdefault(key, []).append(ended)
+        try:
+            yield
+        finally:
+            ended.set()
+            self._taking[key].remove(ended)
+            if not self._taking[key]:
+                del self._taking[key]
+
+    async def wait_for_pictures(self, key: str, seconds: float) -> bool:
+        """Wait while pictures of the result are being taken, at most so long; False if they still are."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while key in self._taking:
+                    await self._taking[key][0].wait()
+        return key not in self._taking
+
+    async def rendered(self, key: str, name: str, pictures: Pictures = ()) -> bytes:
         """A report of the result, in the format of the name's extension."""
+        return await in_thread(_render, name, await self.report(key), pictures)
+
+    async def chart(self, key: str, feature: str, file_format: ChartFormat) -> bytes:
+        """The curve of a feature as SVG or PNG. StatusError if it was not measured."""
         report = await self.report(key)
-        pictures = await self.pictures(key)
-        return await in_thread(_render, name, report, pictures)
+        if feature not in report.values:
+            message = f"feature must be one that was measured: {', '.join(report.values)}"
+            raise StatusError("INVALID_ARGUMENT", message)
+        return await in_thread(_draw, report, feature, file_format)
 
 
-def _render(name: str, report: Report, pictures: Sequence[FramePair]) -> bytes:
+def _draw(report: Report, feature: str, file_format: ChartFormat) -> bytes:
+    from vmafx.reports import chart_file  # noqa: PLC0415 - imports matplotlib, which takes time and memory
+
+    try:
+        return chart_file([report], feature, file_format)
+    except BadInput as error:  # all values are infinite
+        raise StatusError("INVALID_ARGUMENT", str(error)) from None
+
+
+def _render(name: str, report: Report, pictures: Pictures) -> bytes:
     from vmafx.reports import render_report  # noqa: PLC0415 - imports matplotlib, which takes time and memory
 
     return render_report(name, report, pictures)

@@ -7,6 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import NamedTuple
 from uuid import uuid4
 
+import msgspec
+
 from vmafx.clock import loop_time, utc_now
 from vmafx.http.errors import StatusError
 from vmafx.http.uploads import UploadedFile
@@ -72,11 +74,23 @@ class ScoringService:
         self.draining, self._closing = False, asyncio.Event()
         parts.metrics.observe(lambda: len(self._queue), lambda: len(self._running))
 
-    async def known_answer(self, spec: ScoreRequest, files: Mapping[str, UploadedFile]) -> bytes | None:
-        """The answer to a request whose clips were scored before with the same options, if it is in memory."""
+    def repeated_answer(self, body: bytes) -> bytes | None:
+        """The answer to a request with the same JSON body as one that was answered in the last seconds."""
+        answer = self._answers.repeat(body)
+        if answer is not None:
+            self._parts.metrics.cached.inc()
+        return answer
+
+    async def known_answer(
+        self, spec: ScoreRequest, files: Mapping[str, UploadedFile], body: bytes = b""
+    ) -> bytes | None:
+        """The answer to a request whose clips were scored before with the same options, if it is in memory.
+
+        `body` is that of a JSON request, so that the same request is answered faster soon after.
+        """
         digests = {part: file.sha256 for part, file in files.items()}
         names = {part: _upload_name(file, part) for part, file in files.items()}
-        answer = await self._answers.find(spec, digests, names)
+        answer = await self._answers.find(spec, digests, names, body)
         if answer is not None:
             self._parts.metrics.cached.inc()
         return answer
@@ -309,11 +323,14 @@ class ScoringService:
             results.remember(report.result)
             if identities is not None and identities == opened_identities(job, self._parts.policy, *fds):
                 names = {part: upload.name for part, upload in record.uploads.items()}
+                # The default model may be another one than when the request was made: before a restart.
+                spec = msgspec.structs.replace(record.spec, model=record.model)
                 answer = results.encode(report.result, record, cached=True)
-                self._answers.remember(identities, record.spec, names, report.result.key, answer)
+                self._answers.remember(identities, spec, names, report.result.key, answer)
             outcome = JobOutcome("succeeded", report.result.key, report.result.score)
-            await asyncio.shield(self._end(job, outcome))
-            await self._take_pictures(job, probed, options, report)
+            with results.taking_pictures(report.result.key):  # before a client knows the result
+                await asyncio.shield(self._end(job, outcome))
+                await self._take_pictures(job, probed, options, report)
 
     async def _take_pictures(
         self, job: ServedJob, probed: tuple[ProbedClip, ProbedClip], options: ScoreOptions, report: Report

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
+from vmafx.api.hardware import AUTO, BACKEND_VARIABLE, BACKENDS, Backend, parse_backend
+from vmafx.api.inference import GATEWAY_HOST_VARIABLE, GRPC_VARIABLE, MODEL_VARIABLE, PORT_VARIABLE
 from vmafx.api.units import quantity
 from vmafx.http.address import ListenAddress
 from vmafx.http.hosts import HostPolicy
@@ -58,16 +60,21 @@ class ServeSettings(Settings):
     )]
     port: Annotated[int, Setting(
         "Port to serve HTTP on, if no address is given; set by the operator for inference services.", default="8080",
-        variable="PORT", parse=at_least(0),
+        variable=PORT_VARIABLE, parse=at_least(0),
     )]
     grpc_address: Annotated[ListenAddress | None, Setting(
         "Address to serve gRPC on; 0 to disable.", default=":9090",
-        flag="--grpc-address", variable="VMAFX_SERVE_GRPC_LISTEN", parse=ListenAddress.parse, metavar="ADDRESS",
+        flag="--grpc-address", variable=GRPC_VARIABLE, parse=ListenAddress.parse, metavar="ADDRESS",
     )]
     model: Annotated[str, Setting(
         "Model that scores are made with, unless a request names another one: a name, a path or URI, or the oci:// "
         "digest of a training.", default="vmaf_v0.6.1",
-        flag="--model", variable="MODEL_REF", metavar="MODEL",
+        flag="--model", variable=MODEL_VARIABLE, metavar="MODEL",
+    )]
+    backend: Annotated[Backend | None, Setting(
+        f"Backend to score on, unless a request names another one: {', '.join(BACKENDS)}; {AUTO} for the best engine "
+        "of the machine. Without an engine for it, the server ends at once.",
+        default=AUTO, flag="--backend", variable=BACKEND_VARIABLE, parse=parse_backend, metavar="BACKEND",
     )]
     data: Annotated[Path | None, Setting(
         "Folder for jobs, uploaded clips and results; a restart continues from it (default: a temporary one, so that "
@@ -87,6 +94,10 @@ class ServeSettings(Settings):
         "Names under which browsers reach this server, separated by commas, such as vmaf.example.com; addresses, "
         "localhost and names inside the cluster are always allowed.",
         flag="--hosts", variable="VMAFX_SERVE_HOSTS", parse=_parse_hosts, metavar="NAMES",
+    )]
+    gateway_host: Annotated[tuple[str, ...], Setting(
+        "Name of an inference service at its gateway; set by the operator.",
+        variable=GATEWAY_HOST_VARIABLE, parse=_parse_hosts,
     )]
     parallel: Annotated[int, Setting(
         "Jobs to score at the same time; they share the cores (0: one for every four cores).", default="0",

@@ -10,7 +10,7 @@ from vmafx.auth.credentials import CallerCredentials, from_http
 from vmafx.auth.fair_limit import FairLimit
 from vmafx.http.errors import StatusError
 from vmafx.http.limits import UploadLimits
-from vmafx.http.lists import list_query
+from vmafx.http.lists import list_query, single_parameter
 from vmafx.http.request import HttpRequest
 from vmafx.http.responses import (
     TEXT,
@@ -27,6 +27,7 @@ from vmafx.serving.callers import Callers, ServedCaller
 from vmafx.serving.job import ServedJob
 from vmafx.serving.page import sign_in_response
 from vmafx.serving.request import FORM, media_type, receive
+from vmafx.serving.results import ChartFormat
 from vmafx.serving.service import ScoringService
 from vmafx.serving.settings import MAX_WAIT
 from vmafx.serving.views import ServedJobList, encode, job_path, job_view
@@ -34,6 +35,7 @@ from vmafx.serving.views import ServedJobList, encode, job_path, job_view
 MAX_BODIES = 256  # requests whose body is being received
 MAX_STREAMS = 256
 MAX_PAGES = 16  # rendered reports in memory
+PICTURE_WAIT = 10.0  # seconds that a report waits for pictures that are being taken
 CANCEL_WAIT = 10.0  # seconds for the processes of a job to end
 EVENT_INTERVAL = 0.2  # seconds between two events of a job, at least
 KEY = r"{key:[0-9a-f]{64}}"
@@ -46,6 +48,7 @@ REPORT_TYPES = {
     "svg": "image/svg+xml",
     "png": "image/png",
 }
+CHARTS: dict[str, ChartFormat] = {"svg": "svg", "png": "png"}
 # The page itself has a policy for its scripts and styles.
 REPORT_HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "Referrer-Policy": "no-referrer"}
 
@@ -81,12 +84,15 @@ class ScoringSite:
     async def _score(self, request: HttpRequest) -> Response:
         caller, wait = await self._identify(request), _preferred_wait(request, self._wait)
         job: ServedJob | None = None
+        body = b""
         try:
             with self._bodies.hold(caller.share, caller.owner):
                 if media_type(request) == FORM:
                     self._service.check_room(caller)  # before the clips are sent
+                elif (answer := self._service.repeated_answer(body := await request.json_body())) is not None:
+                    return json_response(answer)
                 async with receive(request, self._uploads) as received:
-                    if (answer := await self._service.known_answer(received.spec, received.files)) is not None:
+                    if (answer := await self._service.known_answer(received.spec, received.files, body)) is not None:
                         return json_response(answer)
                     job = self._service.submit(received.spec, caller, received.files)
             request.extend_deadline(wait)
@@ -168,8 +174,19 @@ class ScoringSite:
     async def _get_report(self, request: HttpRequest) -> Response:
         await self._identify(request)
         key, kind = request.parameters["key"], request.parameters["format"]
-        headers = {**REPORT_HEADERS, **attachment(f"vmaf-{key[:12]}.{kind}")}
-        return Response(200, REPORT_TYPES[kind], await self._render(key, kind), headers)
+        feature = single_parameter(request, "feature")
+        if (chart := CHARTS.get(kind)) is not None:
+            content = await self._draw(key, "vmaf" if feature is None else feature, chart)
+        elif "feature" in request.query:
+            raise StatusError("INVALID_ARGUMENT", "feature is for curves, which are report.svg and report.png")
+        else:
+            content = await self._render(request, key, kind)
+        name = f"{feature or 'vmaf'}-{key[:12]}.{kind}"
+        return Response(200, REPORT_TYPES[kind], content, {**REPORT_HEADERS, **attachment(name)})
+
+    async def _draw(self, key: str, feature: str, kind: ChartFormat) -> bytes:
+        async with self._rendering:
+            return await self._service.results.chart(key, feature, kind)
 
     async def _get_page(self, request: HttpRequest) -> Response:
         key = request.parameters["key"]
@@ -179,18 +196,20 @@ class ScoringSite:
             if error.code == "UNAUTHENTICATED" and "text/html" in request.headers.get("Accept", ""):
                 return sign_in_response(key)
             raise
-        return Response(200, REPORT_TYPES["html"], await self._render(key, "html"), REPORT_HEADERS)
+        return Response(200, REPORT_TYPES["html"], await self._render(request, key, "html"), REPORT_HEADERS)
 
-    async def _render(self, key: str, kind: str) -> bytes:
+    async def _render(self, request: HttpRequest, key: str, kind: str) -> bytes:
         if kind != "html":
             async with self._rendering:
                 return await self._service.results.rendered(key, f"report.{kind}")
-        pictures = await self._service.results.pictures(key)
-        version = (key, str(len(pictures)))
+        request.extend_deadline(PICTURE_WAIT)
+        taken = await self._service.results.wait_for_pictures(key, PICTURE_WAIT)
+        pictures = await self._service.results.pictures(key) or (() if taken else None)
+        version = (key, "" if pictures is None else str(len(pictures)))
         if version not in self._pages:
             async with self._rendering:
                 if version not in self._pages:
-                    self._pages[version] = await self._service.results.rendered(key, "report.html")
+                    self._pages[version] = await self._service.results.rendered(key, "report.html", pictures)
             if len(self._pages) > MAX_PAGES:
                 self._pages.popitem(last=False)
         return self._pages[version]
@@ -221,7 +240,7 @@ def _session(request: HttpRequest, token: str, more: str = "") -> Response:
 def _credentials(request: HttpRequest) -> CallerCredentials:
     """From the Authorization header, or the cookie of a session."""
     credentials = from_http(request)
-    if credentials.token or credentials.user:
+    if credentials.token or credentials.user or "Cookie" not in request.headers:
         return credentials
     return credentials._replace(token=request.cookies.get(COOKIE, ""))
 
@@ -229,6 +248,8 @@ def _credentials(request: HttpRequest) -> CallerCredentials:
 def _preferred_wait(request: HttpRequest, default: float) -> float:
     """Seconds to wait for the score, by the Prefer header (RFC 7240). A preference that is not known is ignored."""
     preferences: dict[str, str] = {}
+    if "Prefer" not in request.headers:
+        return default
     for preference in ",".join(request.headers.getall("Prefer", [])).split(","):
         name, _, value = preference.partition(";")[0].partition("=")
         preferences.setdefault(name.strip().lower(), value.strip().strip('"'))  # the first counts

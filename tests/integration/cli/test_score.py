@@ -239,14 +239,19 @@ def test_reports_are_written_as_html_json_and_csv(run_vmafx: Run, score_clips: P
 
 
 def test_charts_are_written_as_svg_and_png(run_vmafx: Run, score_clips: Path) -> None:
-    names = ["curve.svg", "curve.png", "ladder.rate-quality.svg"]
+    names = ["curve.svg", "curve.png", "ladder.rate-quality.svg", "both.psnr_y.svg"]
     flags = [part for name in names for part in ("--report", name)]
-    done = run_vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", *flags)
+    done = run_vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", "--feature", "psnr", *flags)
     assert (done.returncode, done.stderr.splitlines()) == (0, [f"wrote {name}" for name in names])
-    curve, picture, rates = ((score_clips / name).read_bytes() for name in names)
+    curve, picture, rates, feature = ((score_clips / name).read_bytes() for name in names)
     assert b"VMAF of 2 clips" in curve
     assert picture.startswith(b"\x89PNG")
     assert b"Rate and quality" in rates
+    assert b"PSNR Y of 2 clips" in feature
+    unmeasured = run_vmafx("score", "reference.mkv", "missing.mp4", "--report", "one.psnr_cb.svg")
+    assert unmeasured.returncode == 2
+    message = "error: options: the chart one.psnr_cb.svg needs values that are not measured; add --feature psnr\n"
+    assert unmeasured.stderr == message  # before the clips are opened
     alone = run_vmafx("score", "reference.mkv", "good.mp4", "--report", "one.rate-quality.png")
     assert alone.returncode == 2
     assert alone.stderr == (

@@ -51,11 +51,11 @@ async def opened(browser: Browser, reports: dict[str, str]) -> AsyncIterator[Ope
 
 
 class Curve:
-    """The first curve of a page, as a reader sees and uses it."""
+    """A curve of a page, by default the first, as a reader sees and uses it."""
 
-    def __init__(self, page: Page) -> None:
-        self.page, self.plot = page, page.locator(".plot[data-from]").first
-        self.status = page.locator(".zoom [role=status]").first
+    def __init__(self, page: Page, number: int = 0) -> None:
+        self.page, self.plot = page, page.locator(".plot[data-from]").nth(number)
+        self.status = page.locator("figure > [role=status]").nth(number)
 
     async def shown(self) -> tuple[int, float]:
         """Frame and value of the tooltip."""
@@ -66,11 +66,19 @@ class Curve:
 
     async def range(self) -> tuple[int, int] | None:
         """The first and the last frame of a zoomed curve."""
+        found = await self._shown_range()
+        return found and (int(found[1]), int(found[2]))
+
+    async def extremes(self) -> tuple[float, float] | None:
+        """The lowest and the highest value in the range of a zoomed curve."""
+        found = await self._shown_range()
+        return found and (float(found[3]), float(found[4]))
+
+    async def _shown_range(self) -> re.Match[str] | None:
         text = await self.status.inner_text()
-        if not text:
-            return None
-        first, last = text.removeprefix("frames ").split(" to ")
-        return int(first), int(last)
+        found = re.fullmatch(r"frames (\d+) to (\d+), values ([\d.]+) to ([\d.]+)", text)
+        assert found or not text, text
+        return found
 
     async def spot(self, across: float) -> tuple[float, float]:
         """Window coordinates of a place in the plot area, from 0 on the left to 1 on the right."""
@@ -100,6 +108,26 @@ class Curve:
     async def ticks(self) -> set[str]:
         """The labels of the frame axis that can be seen."""
         return set(await self.plot.locator(".tick").all_text_contents())
+
+    async def values(self) -> list[tuple[float, float]]:
+        """The labels of the axis of values that can be seen, from the lowest, with their window coordinates."""
+        found: list[tuple[float, float]] = await self.plot.evaluate(
+            """plot => {
+                const plain = (text) => Number(text.textContent.replaceAll(",", ""));
+                const seen = (node) => node.checkVisibility({ visibilityProperty: true });
+                const isValue = (text) => getComputedStyle(text).textAnchor === "end";
+                const middle = ({ y, height }) => y + height / 2;
+                return [...plot.querySelectorAll("text")].filter((text) => seen(text) && isValue(text))
+                    .map((text) => [plain(text), middle(text.getBoundingClientRect())]);
+            }"""
+        )
+        return sorted(found)
+
+    async def drawn(self) -> float:
+        """How much of the height of the plot area the values of a zoomed curve take."""
+        d = await self.plot.locator(".view .curve").first.get_attribute("d") or ""
+        heights = [float(step.split()[1]) for step in d[1:].split("L")[1:-1]]  # without those beyond the edges
+        return (max(heights) - min(heights)) / 1000
 
     async def marker(self) -> float | None:
         """Where the frame of the viewer is marked, from 0 to 100; None if it is not."""
@@ -187,7 +215,7 @@ async def test_the_wheel_zooms_with_ctrl_only(opened: OpenedPage) -> None:
     under = await curve.point_at(125 / (FRAMES - 1))
     await opened.page.keyboard.down("Control")
     await opened.page.mouse.wheel(0, -100)
-    await opened.page.wait_for_function("document.querySelector('.zoom [role=status]').textContent")
+    await opened.page.wait_for_function("document.querySelector('figure > [role=status]').textContent")
     await opened.page.keyboard.up("Control")
     first, last = await curve.range() or (0, 0)
     assert 0 < first < under[0] < last < FRAMES - 1
@@ -214,7 +242,7 @@ async def test_two_fingers_zoom(browser: Browser, reports: dict[str, str]) -> No
         await touch("touchStart", 0.4, 0.6)
         await touch("touchMove", 0.25, 0.75)
         await touch("touchEnd")
-        await opened.page.wait_for_function("document.querySelector('.zoom [role=status]').textContent")
+        await opened.page.wait_for_function("document.querySelector('figure > [role=status]').textContent")
         assert await curve.range() == pytest.approx((150, 349), abs=4)
         assert opened.messages == []
 
@@ -246,15 +274,14 @@ async def test_a_zoomed_curve_is_drawn_from_the_values_of_its_frames(opened: Ope
             const seen = (node) => node.checkVisibility({ visibilityProperty: true });
             return {
                 d: path.getAttribute("d"), stroke: getComputedStyle(path).stroke, box: [box.left, box.width],
-                seen: [...plot.querySelectorAll(".moves")].filter(seen).length,
-                low: Number(plot.dataset.low), high: Number(plot.dataset.high),
+                seen: [...plot.querySelectorAll("svg[data-box] *")].filter(seen).length,
             };
         }"""
     )
     points = [tuple(map(float, part.split())) for part in drawn["d"][1:].split("L")]
     first, last = await curve.range() or (0, 0)
     assert len(points) == pytest.approx(last - first + 1, abs=3)
-    low, high = drawn["low"], drawn["high"]
+    (low, _), *_, (high, _) = await curve.values()
     heights = [low + (1000 - y) / 1000 * (high - low) for _, y in points]
     (start,) = [
         place
@@ -284,6 +311,101 @@ async def test_a_zoomed_curve_follows_the_width_of_the_window(opened: OpenedPage
         )
         assert await curve.range() == zoomed
         assert await opened.overflow() == 0
+
+
+DIPS = [96.0] * FRAMES
+DIPS[20], DIPS[300:303] = 31.25, [94.0] * 3
+SHALLOW = make_report(
+    DIPS,
+    extras={
+        "psnr_y": [round(40 + frame % 2 * 5, 2) for frame in range(FRAMES)],
+        "ssim": [0.5] + [round(0.98 + frame % 3 / 10_000, 4) for frame in range(1, FRAMES)],
+        "cambi": [0.0] * FRAMES,
+        "psnr_cb": [math.inf if 40 < frame < 400 else 50.0 for frame in range(FRAMES)],
+    },
+)
+
+
+@pytest.fixture
+async def shallow(browser: Browser, tmp_path: Path) -> AsyncIterator[OpenedPage]:
+    """A clip with a deep dip at frame 20, and a shallow one that cannot be seen beside it."""
+    path = tmp_path / "shallow.html"
+    path.write_text(html([SHALLOW]), encoding="utf-8")
+    async with open_page(browser, path.as_uri()) as opened:
+        yield opened
+        assert opened.messages == []
+
+
+async def test_the_axis_of_values_follows_the_range(shallow: OpenedPage) -> None:
+    curve = Curve(shallow.page)
+    whole = [label for label, _ in await curve.values()]
+    assert [whole[0], whole[-1]] == [20, 100]
+    await curve.select(0.5, 0.7)
+    assert await curve.extremes() == (94, 96)
+    assert await curve.drawn() > 0.5  # a dip by 2, in a clip whose values differ by 65
+    labels = [label for label, _ in await curve.values()]
+    assert labels[0] < 94
+    assert 96 < labels[-1] <= 100
+    assert {round(after - before, 3) for before, after in pairwise(labels)} == {0.5}
+    frame, value = await curve.point_at((301 - 250) / 100)
+    assert frame in {300, 301, 302}
+    assert value == 94
+    await shallow.page.mouse.dblclick(*await curve.spot(0.5))
+    assert ([label for label, _ in await curve.values()], await curve.extremes()) == (whole, None)
+
+
+async def test_values_are_where_the_axis_has_them(shallow: OpenedPage) -> None:
+    curve = Curve(shallow.page)
+    await curve.plot.focus()
+    await curve.press("End", *["PageUp"] * 4, "+", "+")
+    while (await curve.shown())[0] != 301:
+        await curve.press("ArrowRight" if (await curve.shown())[0] < 301 else "ArrowLeft")
+    point = await curve.plot.locator(".point").bounding_box()
+    assert point
+    places = dict(await curve.values())
+    assert point["y"] + point["height"] / 2 == pytest.approx(places[94], abs=2)
+    levels = await curve.plot.locator("text.level").all_text_contents()
+    assert levels == ["p5 96.00", "mean 95.86"]  # from the top
+    await curve.press("0", "Home", *["ArrowRight"] * 20, *["+"] * 6)
+    assert await curve.shown() == (20, 31.25)
+    (low, _), *_, (high, _) = await curve.values()
+    assert low < 31.25
+    assert high > 96
+    await curve.press(*["Shift+ArrowRight"] * 8)
+    assert await curve.extremes() == (96, 96)
+    labels = [label for label, _ in await curve.values()]
+    assert labels[0] < 96 < labels[-1]
+    assert labels[-1] - labels[0] >= 1  # a line that is nearly flat stays so
+
+
+@pytest.mark.parametrize("width", [1200, 360])
+async def test_wider_labels_of_a_zoomed_curve_have_room(browser: Browser, tmp_path: Path, width: int) -> None:
+    path = tmp_path / "shallow.html"
+    path.write_text(html([SHALLOW]), encoding="utf-8")
+    async with open_page(browser, path.as_uri(), width=width) as opened:
+        for number, decimals in ((1, 0), (2, 4), (3, 2)):
+            curve = Curve(opened.page, number)
+            await curve.plot.focus()
+            await curve.press("End", *["+"] * 3)
+            labels = curve.plot.locator("text.value")
+            texts = await labels.all_text_contents()
+            assert 2 <= len(texts) <= 5
+            assert {len(text.partition(".")[2]) for text in texts} == {decimals}
+            panel, label = await curve.status.locator("..").bounding_box(), await labels.first.bounding_box()
+            assert panel
+            assert label
+            assert label["x"] > panel["x"] + 4
+        assert await opened.overflow() == 0
+
+
+async def test_a_range_without_finite_values_keeps_the_axis(shallow: OpenedPage) -> None:
+    curve = Curve(shallow.page, 4)
+    await curve.plot.focus()
+    await curve.press(*["+"] * 4)
+    await curve.press(*["Shift+ArrowRight"] * 14)
+    assert await curve.status.inner_text() == "frames 110 to 140"
+    (low, _), *_, (high, _) = await curve.values()
+    assert low < 50 < high
 
 
 async def test_several_curves_zoom_together(browser: Browser, reports: dict[str, str]) -> None:

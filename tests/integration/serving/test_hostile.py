@@ -5,14 +5,21 @@ import json
 import os
 import resource
 import socket
+import struct
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests.support.network_namespace import isolation
+from tests.support.project import ROOT
 from tests.support.raw_http import RawCaller, raw_caller
+from tests.support.redirect_trial import PRIVATE, PUBLIC, TrialResult
 from tests.support.serve_process import ServeProcess
 from tests.support.video import ffmpeg
 from tests.support.waiting import eventually
@@ -120,6 +127,23 @@ async def test_private_addresses_are_not_reached(public: ServeProcess, web: WebS
     assert web.requests == []
 
 
+def test_a_redirect_from_a_public_server_does_not_lead_to_a_private_address(clips: Path, tmp_path: Path) -> None:
+    prefix = isolation()
+    if prefix is None:
+        pytest.fail("this machine does not allow network namespaces, which the test needs (see unshare(1))")
+    command = [*prefix, sys.executable, "-m", "tests.support.redirect_trial", str(tmp_path), str(clips)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    result = msgspec.json.decode(ended.stdout, type=TrialResult)
+    assert result.replies.pop(PUBLIC)[0] == 200  # a redirect as such is followed
+    assert len(result.replies) == len(PRIVATE)
+    for host, (status, detail) in result.replies.items():
+        assert status == 422, (host, detail)
+        assert "a private, loopback or link-local address" in detail
+        assert f"/to-{host}.mp4" in detail
+    assert result.private_connections == 0
+
+
 async def test_a_redirect_does_not_lead_to_a_file_or_another_scheme(
     server: ServeProcess, web: WebServer, clips: Path
 ) -> None:
@@ -221,8 +245,48 @@ async def test_a_million_declared_frames_take_neither_memory_nor_time(public: Se
         many, many, referenceFormat=tiny, distortedFormat=tiny, options={"size": "32x32"}, deadlineSeconds=2,
     )  # fmt: skip
     assert (reply.status, reply.json()["code"]) == (504, "DEADLINE_EXCEEDED")
-    resident = int(Path(f"/proc/{public.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-    assert resident < 400 << 20
+    assert resident_bytes(public) < 400 << 20
+
+
+def resident_bytes(server: ServeProcess) -> int:
+    return int(Path(f"/proc/{server.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+async def test_more_than_two_million_frames_are_refused(public: ServeProcess, tmp_path: Path) -> None:
+    many, pixel = tmp_path / "many.yuv", {"width": 1, "height": 1, "pixelFormat": "gray"}
+    with many.open("wb") as file:
+        file.truncate(2_000_001)
+    reply = await public.upload(
+        many, many, referenceFormat=pixel, distortedFormat=pixel, options={"size": "64x64"}
+    )  # fmt: skip
+    assert (reply.status, "more than 2,000,000 frames" in reply.json()["detail"]) == (422, True), reply.body
+    assert resident_bytes(public) < 400 << 20
+
+
+@pytest.fixture(scope="module")
+def mp4(tmp_path_factory: pytest.TempPathFactory, clips: Path) -> bytes:
+    path = tmp_path_factory.mktemp("mp4") / "clip.mp4"
+    ffmpeg("-i", clips / "reference.mkv", "-c:v", "libx264", "-bf", "0", "-pix_fmt", "yuv420p", path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("frames", [1_000_000, 2**31 - 1])
+async def test_a_header_that_claims_a_million_frames_is_refused(
+    public: ServeProcess, mp4: bytes, tmp_path: Path, frames: int
+) -> None:
+    """An MP4 whose tables say that its one chunk has so many frames, of a byte each."""
+    content = bytearray(mp4)
+    for table, offset, value in (
+        (b"stts", 12, struct.pack(">I", frames)),
+        (b"stsz", 8, struct.pack(">II", 1, frames)),
+        (b"stsc", 16, struct.pack(">I", frames)),
+    ):
+        at = content.index(table) + offset
+        content[at : at + len(value)] = value
+    (tmp_path / "claim.mp4").write_bytes(content)
+    reply = await public.upload(public.folder / "media" / "reference.mkv", tmp_path / "claim.mp4")
+    assert (reply.status, reply.json()["part"]) == (422, "distorted"), reply.body
+    assert resident_bytes(public) < 400 << 20
 
 
 NAMES = [
@@ -348,7 +412,14 @@ async def test_a_name_that_is_allowed_is_accepted(tmp_path: Path, clips: Path) -
 
 
 @pytest.mark.parametrize(
-    "content", [b"\x00" * 100_000, b"<html>" * 10_000, b"#EXTM3U\nfile:///etc/passwd\n", b"RIFF" + os.urandom(5000)]
+    "content",
+    [
+        b"\x00" * 100_000,
+        b"<html>" * 10_000,
+        b"#EXTM3U\nfile:///etc/passwd\n",
+        b"RIFF" + os.urandom(5000),
+        b"YUV4MPEG2 W100000 H100000 F25:1 C420jpeg\nFRAME\n" + bytes(5000),
+    ],
 )
 async def test_what_is_no_clip_is_refused(public: ServeProcess, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "clip.mp4").write_bytes(content)

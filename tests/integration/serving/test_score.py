@@ -128,6 +128,14 @@ async def test_a_file_that_changes_is_scored_again(tmp_path: Path, clips: Path) 
         assert await server.metric(CACHED) == known
 
 
+@pytest.mark.parametrize("link", ["page", "html"])
+async def test_a_report_has_pictures_as_soon_as_there_is_a_score(server: ServeProcess, clips: Path, link: str) -> None:
+    options = {"pooling": {"page": "p10", "html": "p90"}[link]}  # not scored before
+    result = (await server.score(clips / "reference.mkv", clips / "distorted.mp4", options=options)).json()
+    assert not result["cached"]
+    assert b"data:image/jpeg" in (await server.get(result["links"][link])).body
+
+
 async def test_the_reports_of_a_result(server: ServeProcess, clips: Path, expected: dict[str, Any]) -> None:
     result = (await server.score(clips / "reference.mkv", clips / "distorted.mp4")).json()
     links = result["links"]
@@ -141,8 +149,32 @@ async def test_the_reports_of_a_result(server: ServeProcess, clips: Path, expect
     assert "attachment" in (await server.get(links["html"])).headers["Content-Disposition"]
     assert b"<svg" in (await server.get(links["svg"])).body
     assert (await server.get(links["png"])).body.startswith(b"\x89PNG")
+    missing = await server.get("/v1/results/" + "0" * 64 + "/report.svg?feature=psnr_y")
+    assert (missing.status, missing.json()["code"]) == (404, "NOT_FOUND")
     missing = await server.get("/v1/results/" + "0" * 64)
     assert (missing.status, missing.json()["code"]) == (404, "NOT_FOUND")
+
+
+async def test_the_curve_of_each_feature(server: ServeProcess, clips: Path) -> None:
+    options = {"features": ["psnr"]}
+    result = (await server.score(clips / "reference.mkv", clips / "distorted.mp4", options=options)).json()
+    svg, png = result["links"]["svg"], result["links"]["png"]
+    for feature in result["features"]:
+        reply = await server.get(f"{svg}?feature={feature}")
+        assert reply.status == 200, reply.body
+        assert f'attachment; filename="{feature}-{result["key"][:12]}.svg"' in reply.headers["Content-Disposition"]
+    assert b"PSNR Y: " in (await server.get(f"{svg}?feature=psnr_y")).body
+    assert (await server.get(f"{png}?feature=psnr_y")).body.startswith(b"\x89PNG")
+    for link, message in (
+        (f"{svg}?feature=ssim", "feature must be one that was measured: adm2, "),
+        (f"{svg}?feature=../x%0d%0aSet-Cookie:a", "feature must be one that was measured"),
+        (f"{svg}?feature=", "feature must be one that was measured"),
+        (f"{svg}?feature=psnr_y&feature=vmaf", "the parameter feature is given 2 times; give it once"),
+        (f"{result['links']['csv']}?feature=psnr_y", "feature is for curves"),
+    ):
+        reply = await server.get(link)
+        assert (reply.status, reply.json()["code"]) == (400, "INVALID_ARGUMENT")
+        assert message in reply.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -258,9 +290,29 @@ async def test_a_server_whose_model_is_missing_is_not_ready_and_one_with_an_unkn
         accepted = await server.score(clips / "reference.mkv", clips / "distorted.mp4", prefer="respond-async")
         assert accepted.status == 202
         assert await server.stop() == 0  # it does not wait for jobs that cannot start
-    environment = {**server.environment, "MODEL_REF": "nope"}
+    assert "there is no model 'nope'" in await refusal_to_start(server, MODEL_REF="nope")
+
+
+async def test_a_server_without_an_engine_for_its_backend_ends(tmp_path: Path) -> None:
+    """It would score on another one otherwise, as on the CPU of a machine whose GPU was asked for."""
+    message = await refusal_to_start(ServeProcess(tmp_path), VMAFX_BACKEND="cuda")
+    assert "this machine has no engine for the backend cuda; this version of vmafx scores on cpu only" in message
+
+
+async def refusal_to_start(server: ServeProcess, **variables: str) -> str:
+    """The log of a server that ends by itself with these variables."""
+    environment = {**server.environment, **variables}
     done = await asyncio.to_thread(
         subprocess.run, [VMAFX, "serve"], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
-    assert "there is no model 'nope'" in done.stderr
+    return done.stderr
+
+
+async def test_the_backend_of_the_server_is_that_of_its_requests(tmp_path: Path, clips: Path) -> None:
+    async with ServeProcess(tmp_path, "--backend", "cpu", roots=clips) as server:
+        assert (await server.score(clips / "reference.mkv", clips / "distorted.mp4")).status == 200
+        reply = await server.score(clips / "reference.mkv", clips / "distorted.mp4", backend="hip")
+        assert (reply.status, reply.json()["message"].partition(";")[0]) == (
+            422, "options: this machine has no engine for the backend hip",
+        )  # fmt: skip

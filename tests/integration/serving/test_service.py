@@ -1,18 +1,30 @@
 """ScoringService in this process: what the moments of a job's life do to each other."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 
+from tests.support import virtual
+from tests.support.waiting import turns
+from vmafx.auth.access import InsecureAccess
+from vmafx.clock import loop_time
+from vmafx.http.address import ListenAddress
 from vmafx.http.errors import StatusError
+from vmafx.http.limits import UploadLimits
+from vmafx.http.server import Site, serve_http
+from vmafx.reports.section import BEING_TAKEN
 from vmafx.scoring.engines.find import Engines
+from vmafx.scoring.errors import EngineFailure
 from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.result import FramePair
 from vmafx.scoring.score import Scorer
-from vmafx.serving.callers import ServedCaller
+from vmafx.serving.callers import Callers, ServedCaller
 from vmafx.serving.job import ServedJob
 from vmafx.serving.jobs import JobRegistry
 from vmafx.serving.metrics import ServingMetrics
@@ -20,19 +32,23 @@ from vmafx.serving.models import ServedModels
 from vmafx.serving.request import ScoreRequest
 from vmafx.serving.results import ResultStore
 from vmafx.serving.service import ScoringService, ServiceLimits, ServiceParts
+from vmafx.serving.site import ScoringSite
 from vmafx.serving.store import JobStore
 
+GetPage = Callable[[], Coroutine[Any, Any, str]]
 ANN, BOB = ServedCaller("ann", "user ann"), ServedCaller("bob", "user bob")
 
 
 @asynccontextmanager
-async def service_in(folder: Path, clips: Path, *, run: bool = True, queue: int = 8) -> AsyncIterator[ScoringService]:
+async def service_in(
+    folder: Path, clips: Path, *, run: bool = True, queue: int = 8, make_scorer: Callable[..., Scorer] = Scorer
+) -> AsyncIterator[ScoringService]:
     policy = MediaPolicy(roots=(clips,))
     with closing(JobStore(folder)) as store:
         models = ServedModels("vmaf_v0.6.1", policy, policy)
         results = ResultStore(store.results, 1 << 30, models)
         jobs = JobRegistry(store)
-        scorer = Scorer(Engines(), policy, cache=results.cache)
+        scorer = make_scorer(Engines(), policy, cache=results.cache)
         parts = ServiceParts(scorer, policy, models, jobs, results, ServingMetrics(), durable=True)
         service = ScoringService(parts, ServiceLimits(1, 1, queue, 3600))
         await service.recover()
@@ -141,6 +157,90 @@ async def test_a_service_that_does_not_score_does_not_wait_for_jobs(tmp_path: Pa
             service.submit(request(clips), ANN, {})
 
 
+class Held:
+    """Pictures are taken once `release` is set; then that fails, if there is an `error`."""
+
+    def __init__(self) -> None:
+        self.release, self.error = asyncio.Event(), ""
+
+
+class HeldPictures(Scorer):
+    def __init__(self, held: Held, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self._held = held
+
+    async def worst_frames(self, *clips: Any) -> list[FramePair]:
+        await self._held.release.wait()
+        if self._held.error:
+            raise EngineFailure(self._held.error)
+        return await super().worst_frames(*clips)
+
+
+@asynccontextmanager
+async def page_of_a_report(folder: Path, clips: Path, held: Held) -> AsyncIterator[GetPage]:
+    """Gets the report of a job that has just ended."""
+    async with service_in(folder, clips, make_scorer=partial(HeldPictures, held)) as service:
+        site = ScoringSite(service, Callers(InsecureAccess()), UploadLimits(), 10)
+        job = service.submit(request(clips), ANN, {})
+        assert await finished(job) == "succeeded"
+        async with serve_http(ListenAddress("127.0.0.1", 0), Site(site.routes())) as port, ClientSession() as session:
+
+            async def page() -> str:
+                async with session.get(f"http://127.0.0.1:{port}/results/{job.record.result}") as response:
+                    assert response.status == 200
+                    return await response.text()
+
+            yield page
+
+
+async def test_a_report_says_that_its_pictures_are_being_taken(
+    tmp_path: Path, clips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held()
+    async with page_of_a_report(tmp_path, clips, held) as page:
+        monkeypatch.setattr("vmafx.serving.site.PICTURE_WAIT", 0.0)
+        for _ in range(2):
+            early = await page()
+            assert BEING_TAKEN in early
+            assert "data:image/jpeg" not in early
+        monkeypatch.undo()
+        waiting = asyncio.create_task(page())
+        held.release.set()
+        assert "data:image/jpeg" in await waiting
+        assert BEING_TAKEN not in await page()
+
+
+async def test_a_report_does_not_wait_for_pictures_that_cannot_be_taken(tmp_path: Path, clips: Path) -> None:
+    held = Held()
+    held.error = "no pictures"
+    async with page_of_a_report(tmp_path, clips, held) as page:
+        held.release.set()
+        text = await page()
+    assert "data:image/jpeg" not in text
+    assert BEING_TAKEN not in text
+
+
+def test_a_report_waits_for_pictures_for_a_limited_time(tmp_path: Path) -> None:
+    async def wait() -> None:
+        policy = MediaPolicy()
+        results = ResultStore(tmp_path, 1, ServedModels("vmaf_v0.6.1", policy, policy))
+        start = loop_time()
+        assert await results.wait_for_pictures("key", 10)
+        assert loop_time() == start
+        with results.taking_pictures("key"):
+            assert not await results.wait_for_pictures("key", 10)
+            assert loop_time() == pytest.approx(start + 10)
+            with results.taking_pictures("key"):  # by a second job with the same clips
+                waiting = asyncio.create_task(results.wait_for_pictures("key", 10))
+                await turns()
+            await turns()
+            assert not waiting.done()
+        assert await waiting
+        assert loop_time() == pytest.approx(start + 10)
+
+    virtual.run(wait())
+
+
 async def test_results_are_kept_with_pictures_of_the_worst_frames(tmp_path: Path, clips: Path) -> None:
     async with service_in(tmp_path, clips) as service:
         job = service.submit(request(clips), ANN, {})
@@ -150,4 +250,4 @@ async def test_results_are_kept_with_pictures_of_the_worst_frames(tmp_path: Path
         scores = [pair.score for pair in pictures]
         assert len(pictures) == 6  # frames of the clip
         assert scores == sorted(scores)
-        assert b"data:image/jpeg" in await service.results.rendered(job.record.result, "report.html")
+        assert b"data:image/jpeg" in await service.results.rendered(job.record.result, "report.html", pictures)

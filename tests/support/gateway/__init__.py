@@ -3,7 +3,6 @@
 backends.py   HTTP servers that respond with the track of their Pod
 build.py      builds Envoy Gateway at the version in go.mod, and keeps it in the cache
 load.py       requests through the gateway, counted by track
-network.py    a network namespace in which the addresses of Pods are local
 processes.py  starts Envoy Gateway and Envoy
 trial.py      the trial as a process: python -m tests.support.gateway.trial OUT.json
 """

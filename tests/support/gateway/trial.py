@@ -1,6 +1,7 @@
 """A trial of weighted routing with a real gateway: `python -m tests.support.gateway.trial OUT.json`.
 
-Run it with the prefix of network.isolation(), after fetch_binaries. It starts a control plane, vmafx-operator, Envoy
+Run it with the prefix of network_namespace.isolation(), after fetch_binaries: the addresses of Pods are local there,
+because the API server refuses loopback addresses in EndpointSlices. It starts a control plane, vmafx-operator, Envoy
 Gateway, Envoy and backends, sends requests through Envoy while an inference service gets a canary, which gets more
 weight and is promoted, and writes what it counted.
 """
@@ -17,11 +18,11 @@ import msgspec
 
 from tests.support.gateway.build import EnvoyGatewayFiles, find_envoy_gateway
 from tests.support.gateway.load import Counts, Load
-from tests.support.gateway.network import bring_up_loopback
 from tests.support.gateway.processes import GATEWAY, HTTP_PORT, GatewayProcesses
+from tests.support.network_namespace import bring_up_loopback
 from tests.support.operator_process import operator
 from tests.support.serving import Serving
-from tests.support.serving_kubelet import ServingKubelet
+from tests.support.serving_kubelet import POD_RANGE, ServingKubelet
 from tests.support.waiting import eventually
 from vmafx.devcluster import ClusterOptions, DevCluster, crds
 from vmafx.devcluster.binaries import find_binaries
@@ -140,7 +141,7 @@ def _print(*lines: str) -> None:
 
 
 def main() -> None:
-    bring_up_loopback()
+    bring_up_loopback(POD_RANGE)
     with tempfile.TemporaryDirectory(prefix="vmafx-trial-") as folder:
         result = asyncio.run(trial(Path(folder)))
     Path(sys.argv[1]).write_bytes(msgspec.json.encode(result))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support.project import ROOT
 from tests.support.reports import ALL_FEATURES, ENCODES, HOSTILE, Page, charts, make_report, pixels, plot_area, points
-from vmafx.reports import ChartKind, chart_file, html
+from vmafx.reports import chart_file, html
 from vmafx.reports.canvas import COLOUR_NAMES, colours
 from vmafx.reports.chart_files import MAX_LINES
 from vmafx.reports.charts import LARGE, SMALL, ChartLine, FrameChart, RateChart, RatePoint, Size, draw
@@ -296,9 +296,28 @@ def test_a_chart_file_of_rates_has_the_points_of_the_page() -> None:
         chart_file(MANY[:1], "rate-quality", "svg")
 
 
-@pytest.mark.parametrize("kind", ["vmaf", "rate-quality"])
-def test_chart_files_are_deterministic_and_safe(kind: ChartKind) -> None:
-    reports = [make_report(distorted=HOSTILE, reference=HOSTILE), make_report(distorted="$x$")]
+PSNR = {"psnr_y": [40.0, 41.5, math.inf, 39.0, 40.25], "cambi": [math.inf] * 5}
+
+
+def test_a_chart_file_of_a_feature() -> None:
+    one, other = make_report(extras=PSNR), make_report(distorted="/clips/b.mp4")
+    texts = svg_texts(chart_file([one], "psnr_y", "svg"))
+    assert {"PSNR Y: a.mp4", "PSNR Y in dB per frame; reference: master.mov", "mean 40.19"} <= texts
+    assert chart_file([one, other], "psnr_y", "svg") == chart_file([one], "psnr_y", "svg")  # only one was measured
+    several = svg_texts(chart_file([one, make_report(distorted="/clips/b.mp4", extras=PSNR)], "psnr_y", "svg"))
+    assert {"PSNR Y of 2 clips", "a.mp4", "b.mp4"} <= several
+    assert chart_file([one], "psnr_y", "png").startswith(b"\x89PNG")
+    for kind, report in (("cambi", one), ("ssim", one), ("psnr_y", other)):
+        with pytest.raises(BadInput, match=f"there is no chart of {kind}, which has no values; the clips have vmaf"):
+            chart_file([report], kind, "svg")
+
+
+@pytest.mark.parametrize("kind", ["vmaf", "rate-quality", "psnr_y"])
+def test_chart_files_are_deterministic_and_safe(kind: str) -> None:
+    reports = [
+        make_report(distorted=HOSTILE, reference=HOSTILE, extras=PSNR),
+        make_report(distorted="$x$", extras=PSNR),
+    ]
     assert chart_file(reports, kind, "svg") == chart_file(reports, kind, "svg")
     assert {part.tag.rpartition("}")[2] for part in svg(chart_file(reports, kind, "svg")).iter()} <= {
         "svg", "metadata", "RDF", "Work", "type", "format", "creator", "Agent", "title", "defs", "style", "g", "path",

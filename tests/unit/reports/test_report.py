@@ -403,6 +403,17 @@ def test_the_ending_selects_the_chart(tmp_path: Path) -> None:
         write_report(path, LADDER)
     assert b"VMAF of 4 clips" in curve.read_bytes()
     assert b"up and to the left is better" in rates.read_bytes()
+    feature = tmp_path / "a.PSNR_Y.svg"
+    titles = {
+        "a.PSNR_Y.svg": "PSNR Y", "a.adm2.svg": "adm2", "a.vmaf_base.svg": "VMAF of the base model",
+        "a.v2.svg": "VMAF 87.97", "a.admin.svg": "VMAF 87.97",
+    }  # fmt: skip
+    extras = {"psnr_y": [40.0] * 5, "adm2": [0.5] * 5, "vmaf_base": [80.0] * 5}
+    for name, title in titles.items():
+        write_report(tmp_path / name, [make_report(extras=extras)])
+        assert f">{title}: a.mp4<" in (tmp_path / name).read_text()
+    with pytest.raises(BadInput, match="there is no chart of psnr_y"):
+        write_report(feature, LADDER)
     rates.unlink()
     with pytest.raises(BadInput, match="a rate-quality chart needs two or more"):
         write_report(rates, LADDER[:1])

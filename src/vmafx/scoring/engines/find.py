@@ -32,14 +32,18 @@ class ProbedEngine(msgspec.Struct, frozen=True):
 
 
 class Engines:
-    """The engines of this machine. Each is looked for once, when it is first needed."""
+    """The engines of this machine. Each is looked for once, when it is first needed.
 
-    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        self._environ = environ
+    `default` is the backend of work that names none; None stands for the best that the machine has.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ, default: Backend | None = None) -> None:
+        self._environ, self._default = environ, default
         self._found: asyncio.Task[Engine] | None = None
 
     def check(self, backend: Backend | None) -> None:
         """Raises NodeFault if this version has no engine for a backend, before clips are fetched for it."""
+        backend = backend or self._default
         if backend not in {None, *SCORED_BACKENDS}:
             raise NodeFault(
                 f"this machine has no engine for the backend {backend}; this version of vmafx scores on"
@@ -47,7 +51,7 @@ class Engines:
             )
 
     async def choose(self, backend: Backend | None = None) -> Engine:
-        """The engine for a backend; without one, the best that this machine has.
+        """The engine for a backend; without one, that of the default.
 
         Raises NodeFault if the machine has none: another machine may. A backend is never replaced by another.
         """

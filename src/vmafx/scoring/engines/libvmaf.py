@@ -9,8 +9,8 @@ import time
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from io import FileIO
 from typing import BinaryIO
 
@@ -19,15 +19,21 @@ from vmafx.process.child import child, exit_description
 from vmafx.scoring.engines.engine import FrameFormat, MeasuredRun, Measurement, Run
 from vmafx.scoring.engines.ffmpeg import Ffmpeg, inspect_build, missing_parts
 from vmafx.scoring.engines.libvmaf_log import FEATURES, is_complete, libvmaf_features, read_log
+from vmafx.scoring.engines.raw_frames import (
+    LOG_FLAGS,
+    MAX_LINES,
+    count_frames,
+    counter_pipe,
+    frame_counter,
+    raw_input,
+    read_lines,
+)
 from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault, ScoringError, spawn_errors_as_node_fault
 from vmafx.scoring.models import can_load_model
 from vmafx.scoring.result import EngineFacts
 from vmafx.tasks import in_thread
 
 MIN_FREE_SPACE = 64 << 20  # bytes; below this, the disk counts as full
-QUEUED_FRAMES = 2  # of each clip, in ffmpeg
-LOG_FLAGS = ("-hide_banner", "-nostdin", "-nostats", "-loglevel", "error")
-LOG_CHUNK, MAX_LINES, MAX_LINE_LENGTH = 1 << 16, 40, 500
 
 
 class LibvmafEngine:
@@ -59,7 +65,7 @@ class LibvmafEngine:
         async with AsyncExitStack() as stack:
             with spawn_errors_as_node_fault():
                 log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-                reader, counter = await stack.enter_async_context(_counter_pipe())
+                reader, counter = await stack.enter_async_context(counter_pipe())
             command = self._command(measurement, frames, reference.fileno(), distorted.fileno(), log.fileno(), counter)
             fds = [reference.fileno(), distorted.fileno(), log.fileno(), counter]
             fds += [] if measurement.model.fd is None else [measurement.model.fd]
@@ -70,9 +76,9 @@ class LibvmafEngine:
                 os.close(counter)
                 reference.close()
                 distorted.close()
-            reading = asyncio.create_task(_read_lines(process.stderr, lines))
+            reading = asyncio.create_task(read_lines(process.stderr, lines))
             try:
-                received = await _count_frames(reader, on_scored)
+                received = await count_frames(reader, on_scored)
                 code = await process.wait()
                 await reading
             finally:
@@ -97,11 +103,11 @@ class LibvmafEngine:
         return [
             self._ffmpeg.path,
             *LOG_FLAGS,
-            *_raw_input(frames, distorted),
-            *_raw_input(frames, reference),
+            *raw_input(frames, distorted),
+            *raw_input(frames, reference),
             *("-filter_complex_threads", str(measurement.threads), "-filter_complex", graph),
             *("-map", "[scored]", "-fps_mode", "passthrough"),
-            *("-stats_enc_post", f"/dev/fd/{counter}", "-stats_enc_post_fmt", "s", "-f", "null", "-"),
+            *(*frame_counter(counter), "-f", "null", "-"),
         ]
 
     def _measured(
@@ -140,45 +146,3 @@ class LibvmafEngine:
         if any("Cannot allocate memory" in line for line in lines):
             return NodeFault(f"{failed}: this machine does not have enough memory")
         return EngineFailure(f"{failed}: {next((line for line in reversed(lines) if line), 'no error message')}")
-
-
-def _raw_input(frames: FrameFormat, fd: int) -> list[str]:
-    """Raw frames from a pipe. The frame rate is any that both have: frames are paired by number."""
-    size = f"{frames.width}x{frames.height}"
-    arguments = ["-protocol_whitelist", "fd", "-thread_queue_size", str(QUEUED_FRAMES), "-probesize", "32"]
-    arguments += ["-f", "rawvideo", "-video_size", size, "-pixel_format", frames.pixel_format, "-framerate", "25"]
-    return [*arguments, "-fd", str(fd), "-i", "fd:"]
-
-
-@asynccontextmanager
-async def _counter_pipe() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
-    """A pipe: its reader, and a descriptor for writing, which the caller closes once ffmpeg has it."""
-    reading, writing = os.pipe()
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", 0)
-    )
-    try:
-        yield reader, writing
-    finally:
-        transport.close()
-
-
-async def _count_frames(reader: asyncio.StreamReader, on_scored: Callable[[int], None]) -> int:
-    """Counts the frames that ffmpeg reports, a line each, until it closes the pipe."""
-    scored = 0
-    while chunk := await reader.read(1 << 16):
-        if new := chunk.count(b"s"):
-            scored += new
-            on_scored(scored)
-    return scored
-
-
-async def _read_lines(stderr: asyncio.StreamReader | None, lines: deque[str]) -> None:
-    pending = ""
-    while stderr and (chunk := await stderr.read(LOG_CHUNK)):
-        *complete, pending = (pending + chunk.decode(errors="replace")).split("\n")
-        lines.extend(line.strip()[:MAX_LINE_LENGTH] for line in complete)
-        pending = pending[-LOG_CHUNK:]
-    lines.append(pending.strip()[:MAX_LINE_LENGTH])

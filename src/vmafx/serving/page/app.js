@@ -298,6 +298,10 @@
     get("scored").hidden = false;
     get("result").textContent = score(value);
     get("report").href = page;
+    for (const link of document.querySelectorAll("[data-report]")) {
+      link.href = `/v1${page}/report.${link.dataset.report}`;
+      link.download = "";
+    }
     document.title = `VMAF ${score(value)} · ${PAGE_TITLE}`;
     announce(`VMAF ${score(value)}`);
     if (isFree()) get("report").focus();

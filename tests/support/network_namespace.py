@@ -1,14 +1,10 @@
-"""The network of a trial: a namespace with nothing but loopback, in which all addresses of Pods are local.
-
-The API server refuses loopback addresses in EndpointSlices, so Pods need others.
-"""
+"""A network namespace with nothing but loopback, in which any address can be made local."""
 
 import fcntl
 import socket
 import struct
 import subprocess
-
-from tests.support.serving_kubelet import POD_RANGE
+from ipaddress import IPv4Network
 
 SET_FLAGS, SET_ADDRESS, SET_NETMASK = 0x8914, 0x8916, 0x891C  # ioctl requests SIOCSIF..., see netdevice(7)
 IFF_UP = 1
@@ -26,10 +22,12 @@ def isolation() -> list[str] | None:
     return None
 
 
-def bring_up_loopback() -> None:
-    """Bring `lo` up and make every address of POD_RANGE local. Only inside a network namespace of its own."""
+def bring_up_loopback(*networks: IPv4Network) -> None:
+    """Bring `lo` up and make every address of the networks local. Only inside a network namespace of its own."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, SET_FLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
-        for request, address in ((SET_ADDRESS, POD_RANGE[1]), (SET_NETMASK, POD_RANGE.netmask)):
-            value = struct.pack("HH4s8x", socket.AF_INET, 0, address.packed)
-            fcntl.ioctl(control, request, struct.pack("16s16s", b"lo:1", value))
+        for number, network in enumerate(networks, 1):
+            alias = f"lo:{number}".encode()
+            for request, address in ((SET_ADDRESS, next(iter(network.hosts()))), (SET_NETMASK, network.netmask)):
+                value = struct.pack("HH4s8x", socket.AF_INET, 0, address.packed)
+                fcntl.ioctl(control, request, struct.pack("16s16s", alias, value))

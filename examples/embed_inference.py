@@ -1,10 +1,10 @@
 """Serves a model with a canary from a program of your own: the inference library, without the operator.
 
-    python examples/embed_inference.py --image registry.example.com/serving:1
+    python examples/embed_inference.py --image registry.example.com/vmafx:1
 
-The image answers HTTP requests at the port $PORT, with the model $MODEL_REF (docs/inference.md). The program uses
-the cluster of the current kubeconfig: it starts a model with a canary that gets a quarter of the requests, raises that
-to a half, promotes the canary, and deletes everything again.
+The image is one of vmafx: its scoring server answers requests to score clips with the model (docs/inference.md). The
+program uses the cluster of the current kubeconfig: it starts a model with a canary that gets a quarter of the requests,
+raises that to a half, promotes the canary, and deletes everything again.
 """
 
 import argparse
@@ -27,12 +27,13 @@ from vmafx.kube import Client, load_config
 from vmafx.kube.errors import KubeError
 
 POLL = 1.0  # seconds
+FIRST, SECOND = "vmaf_v0.6.1", "vmaf_v0.6.1neg"  # built-in models
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Serve a model with a canary, promote the canary, clean up.")
     parser.add_argument("--namespace", default="default", help="namespace of the service (default: %(default)s)")
-    parser.add_argument("--image", required=True, help="image of the replicas")
+    parser.add_argument("--image", required=True, help="image of vmafx, which the replicas run")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each step (default: %(default)s)")
     return parser.parse_args()
 
@@ -56,21 +57,21 @@ async def until_ready(reconciler: Reconciler, service: ZerfooInferenceService, w
 async def run(options: argparse.Namespace) -> None:
     async with Client(load_config()) as client:
         # Any object with the ten calls of vmafx.inference.KubeClient will do; this one talks to the API server.
-        reconciler = Reconciler(ClusterKubeClient(client, ServingOptions(image=options.image)))
+        reconciler = Reconciler(ClusterKubeClient(client, ServingOptions(vmafx_image=options.image)))
 
-        spec = ZerfooInferenceServiceSpec("demo:1", replicas=3, canary=CanarySpec("demo:2", weight=25))
+        spec = ZerfooInferenceServiceSpec(FIRST, replicas=3, canary=CanarySpec(SECOND, weight=25))
         service = ZerfooInferenceService(metadata=ObjectMeta(name="demo", namespace=options.namespace), spec=spec)
         try:
-            print("serving demo:1, with demo:2 as a canary", flush=True)
+            print(f"serving {FIRST}, with {SECOND} as a canary", flush=True)
             await until_ready(reconciler, service, options.timeout)
 
             print("raising the weight of the canary to 50 %", flush=True)
-            service = with_spec(service, msgspec.structs.replace(spec, canary=CanarySpec("demo:2", weight=50)))
+            service = with_spec(service, msgspec.structs.replace(spec, canary=CanarySpec(SECOND, weight=50)))
             await until_ready(reconciler, service, options.timeout)
 
             # The canary keeps its requests until every replica of the primary has its model.
             print("promoting the canary", flush=True)
-            service = with_spec(service, msgspec.structs.replace(spec, modelRef="demo:2", canary=None))
+            service = with_spec(service, msgspec.structs.replace(spec, modelRef=SECOND, canary=None))
             await until_ready(reconciler, service, options.timeout)
         finally:
             # Children have no owner in the cluster: nobody else removes them.

@@ -18,7 +18,7 @@ from vmafx.clock import utc_now
 from vmafx.kube import Client
 from vmafx.kube.resources import UntypedObject
 
-POD_RANGE = ipaddress.ip_network("10.251.0.0/16")
+POD_RANGE = ipaddress.IPv4Network("10.251.0.0/16")
 FIRST_ADDRESS = 256  # 10.251.1.0; those below are for other servers
 MAX_PRE_STOP = 1.0  # seconds: longer preStop sleeps are shortened to this, since endpoints change within milliseconds
 

@@ -35,6 +35,11 @@ from vmafx.api.meta import (
 )
 from vmafx.api.units import nanoseconds
 
+# The environment of replicas, whatever their image; and what else vmafx's own image reads, the scoring server.
+PORT_VARIABLE, MODEL_VARIABLE = "PORT", "MODEL_REF"
+GATEWAY_HOST_VARIABLE, GRPC_VARIABLE = "VMAFX_SERVE_GATEWAY_HOST", "VMAFX_SERVE_GRPC_LISTEN"
+DEFAULT_HEALTH_PATH = "/healthz"
+
 Replicas = Annotated[int, Meta(ge=0, le=1000), schema(format="int32")]
 Correlation = Annotated[float, Meta(ge=-1, le=1)]
 Percent = Annotated[int, Meta(ge=0, le=100), schema(format="int32")]
@@ -42,7 +47,7 @@ ModelRef = Annotated[
     str,
     pattern(
         r"^[A-Za-z0-9][^\x00-\x20\x7f]*\Z",
-        "must be a model name or reference without spaces, such as llama3-8b-q4 or registry.example.com/vmaf:3",
+        "must be a model name or reference without spaces, such as vmaf_v0.6.1 or registry.example.com/vmaf:3",
         max_length=512,
     ),
 ]
@@ -71,8 +76,11 @@ class HealthCheckSpec(ApiModel):
 
     path: Annotated[
         str, pattern(r"^/[^\x00-\x20\x7f]*\Z", "must be a path that starts with /, such as /healthz", max_length=1024),
-        doc("HTTP path of the probe. Defaults to /healthz."),
-    ] = "/healthz"  # fmt: skip
+        doc(
+            "HTTP path of the probes. Defaults to /healthz. With the default, replicas of the scoring server are ready "
+            "when /readyz answers."
+        ),
+    ] = DEFAULT_HEALTH_PATH  # fmt: skip
     interval: Annotated[
         DurationOrNanoseconds,
         doc("Time between probes, as a duration or integer nanoseconds; rounded up to whole seconds. Defaults to 10s."),
@@ -150,7 +158,10 @@ class CanarySpec(ApiModel):
 class ZerfooInferenceServiceSpec(ApiModel):
     """Desired state of a ZerfooInferenceService: the model, its replicas and their resources."""
 
-    modelRef: Annotated[ModelRef, doc("Model to serve, such as llama3-8b-q4.")]
+    modelRef: Annotated[
+        ModelRef,
+        doc("Model to serve, such as vmaf_v0.6.1. The image decides what it can be: it reads this text as MODEL_REF."),
+    ]
     replicas: Annotated[
         int,
         Meta(ge=1, le=1000),
@@ -177,7 +188,13 @@ class ZerfooInferenceServiceSpec(ApiModel):
     healthCheck: Annotated[HealthCheckSpec, doc("Readiness, liveness and startup probes of each replica.")] = (
         HealthCheckSpec()
     )
-    image: Annotated[Image | None, doc("Image of the replicas. If unset, the operator's VMAFX_SERVING_IMAGE.")] = None
+    image: Annotated[
+        Image | None,
+        doc(
+            "Image of the replicas. If unset, the operator's VMAFX_SERVING_IMAGE; if that is unset, the scoring server "
+            "in vmafx's own image, that of VMAFX_WORKER_IMAGE."
+        ),
+    ] = None
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

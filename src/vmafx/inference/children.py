@@ -85,6 +85,10 @@ class ServiceRef(msgspec.Struct, frozen=True):
     def service(self) -> str:
         return f"{self.name}-svc"
 
+    def host(self, domain: str) -> str:
+        """Its host at a gateway, below the domain of all services."""
+        return f"{self.name}.{self.namespace}.{domain}"
+
     def track_of(self, deployment: str) -> Track:
         return "canary" if deployment == self.deployment("canary") else "primary"
 

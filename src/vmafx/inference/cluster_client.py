@@ -4,12 +4,13 @@ from typing import Any
 
 import msgspec
 
+from vmafx.api.inference import PORT_VARIABLE
 from vmafx.api.validation import InvalidSpec
 from vmafx.inference import manifests
 from vmafx.inference.children import HPA, SERVICE_LABEL, Deployment, Service, ServiceRef
 from vmafx.inference.gpu import PREFERRED, REQUIRED
-from vmafx.inference.live import env_value, live_deployment
-from vmafx.inference.manifests import CONTAINER, Manifest, ServingOptions
+from vmafx.inference.live import env_value, live_deployment, server_of
+from vmafx.inference.manifests import Manifest, ServingOptions
 from vmafx.kube import Client, ObjectKey, Resource
 from vmafx.kube.core import DEPLOYMENTS, HPAS, SERVICES
 from vmafx.kube.errors import AlreadyExists
@@ -34,13 +35,13 @@ class ClusterKubeClient:
         live = live_deployment(meta["generation"], spec, found.get("status"))
         written = meta.get("annotations", {}).get(DEPLOYMENT_ANNOTATION)
         base = msgspec.json.decode(written, type=Deployment) if written else Deployment(name, namespace, 1, "")
-        image = next(one["image"] for one in spec["template"]["spec"]["containers"] if one["name"] == CONTAINER)
+        server = server_of(spec)
         return msgspec.structs.replace(
             base,
             replicas=live.replicas,
             modelRef=live.modelRef,
-            port=int(env_value(spec, "PORT") or base.port),
-            image=base.image if image == (base.image or self._options.image) else image,
+            port=int(env_value(spec, PORT_VARIABLE) or base.port),
+            image=base.image if self._is_current(server, base.image) else server.get("image", ""),
             readyReplicas=live.ready,
             currentReplicas=live.current,
             updatedReplicas=live.updated if live.settled else 0,  # else the status is about an older version
@@ -112,8 +113,17 @@ class ClusterKubeClient:
             raise AlreadyExists(f"{resource.kind} {name} already exists and does not belong to an inference service")
         return found
 
+    def _is_current(self, server: Manifest, image: str | None) -> bool:
+        """Whether a container runs what the options say for a service with this image.
+
+        The same image can be vmafx's own in one version of the options, and one with its own entrypoint in another.
+        """
+        runs_vmafx = server.get("command") == list(manifests.SCORING_SERVER)
+        options = self._options
+        return server.get("image") == options.image_of(image) and runs_vmafx == options.runs_vmafx(image)
+
     def _deployment(self, deployment: Deployment) -> Manifest:
-        if not (deployment.image or self._options.image):
+        if not self._options.image_of(deployment.image):
             raise InvalidSpec(("spec.image: must be set, because no default image is configured",))
         ref = _ref_of_deployment(deployment.namespace, deployment.name)
         manifest = manifests.deployment_manifest(deployment, ref, self._options, with_replicas=True)

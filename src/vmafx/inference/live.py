@@ -1,5 +1,6 @@
 """Reads Deployments, Services and HPAs as the API server returns them. Pure."""
 
+from vmafx.api.inference import MODEL_VARIABLE
 from vmafx.inference.children import LiveDeployment
 from vmafx.inference.manifests import CONTAINER, WEIGHTS_ANNOTATION, Manifest, parse_weights
 
@@ -8,7 +9,7 @@ def live_deployment(generation: int, spec: Manifest, status: Manifest | None) ->
     """A Deployment as observed, from the parts of the object."""
     status = status or {}
     return LiveDeployment(
-        modelRef=env_value(spec, "MODEL_REF"),
+        modelRef=env_value(spec, MODEL_VARIABLE),
         replicas=spec.get("replicas", 1),
         ready=status.get("readyReplicas", 0),
         current=status.get("replicas", 0),
@@ -20,11 +21,14 @@ def live_deployment(generation: int, spec: Manifest, status: Manifest | None) ->
 
 def env_value(spec: Manifest, name: str) -> str:
     """The value of an environment variable of the server; empty if it has none."""
-    for container in spec["template"]["spec"]["containers"]:
-        if container["name"] == CONTAINER:
-            values = [entry.get("value", "") for entry in container.get("env", ()) if entry["name"] == name]
-            return values[0].replace("$$", "$") if values else ""
-    return ""
+    values = [entry.get("value", "") for entry in server_of(spec).get("env", ()) if entry["name"] == name]
+    return values[0].replace("$$", "$") if values else ""
+
+
+def server_of(spec: Manifest) -> Manifest:
+    """The container of the server; empty if somebody removed it."""
+    containers: list[Manifest] = spec["template"]["spec"]["containers"]
+    return next((container for container in containers if container["name"] == CONTAINER), {})
 
 
 def canary_weight(annotations: dict[str, str], canary: str) -> int:

@@ -8,8 +8,16 @@ from typing import Any
 import msgspec
 
 from vmafx.api.fields import INT32_MAX
-from vmafx.api.hardware import HARDWARE
-from vmafx.api.inference import HealthCheckSpec, ResourceSpec
+from vmafx.api.hardware import BACKEND_VARIABLE, HARDWARE, Vendor
+from vmafx.api.inference import (
+    DEFAULT_HEALTH_PATH,
+    GATEWAY_HOST_VARIABLE,
+    GRPC_VARIABLE,
+    MODEL_VARIABLE,
+    PORT_VARIABLE,
+    HealthCheckSpec,
+    ResourceSpec,
+)
 from vmafx.api.restricted import (
     SCRATCH_ENVIRONMENT,
     env_entries,
@@ -31,20 +39,41 @@ from vmafx.inference.children import (
 from vmafx.inference.gpu import GpuDemand, GpuOptions
 
 CONTAINER, PORT_NAME, SERVICE_PORT = "server", "http", 80
+SCORED_VENDORS: tuple[Vendor, ...] = ("cpu",)  # that the scoring server has an engine for
 WEIGHTS_ANNOTATION = "vmafx.dev/weights"
 TARGET_CPU_UTILIZATION = 80  # percent of the CPU request
 STARTUP_SECONDS = 600  # for loading a model, before the liveness probe counts
 PROGRESS_DEADLINE = 2 * STARTUP_SECONDS  # for a rollout to make progress: images of models are large
 DRAIN_SECONDS = 5  # between the deletion of a Pod and SIGTERM: proxies stop sending requests to it meanwhile
 TERMINATION_GRACE = 60  # seconds
+SCORING_SERVER = ("vmafx", "serve")  # the command in vmafx's own image
+READY_PATH = "/readyz"  # of the scoring server: it answers once the model is loaded
 Manifest = dict[str, Any]
 
 
 class ServingOptions(msgspec.Struct, frozen=True):
-    """What all services have in common: the default image, and the names of GPU resources and labels."""
+    """What all services have in common: the default images, the names of GPU resources and labels, the domain.
+
+    A service without an image has `image`, which runs with its own entrypoint; if that is empty, it has `vmafx_image`,
+    which runs the scoring server.
+    """
 
     image: str = ""
     gpu: GpuOptions = GpuOptions()
+    vmafx_image: str = ""
+    domain: str = ""  # of services at their gateway; empty without one
+
+    def image_of(self, given: str | None) -> str:
+        """The image of replicas whose service has the image `given`; empty if there is none."""
+        return given or self.image or self.vmafx_image
+
+    def runs_vmafx(self, given: str | None) -> bool:
+        """Whether these replicas run vmafx's own image."""
+        return not (given or self.image)
+
+    def lacks_engine(self, given: str | None, vendor: Vendor | None) -> bool:
+        """Whether replicas would end at once, since the scoring server has no engine for the device."""
+        return self.runs_vmafx(given) and vendor not in {None, *SCORED_VENDORS}
 
 
 def labels(selector: dict[str, str]) -> dict[str, str]:
@@ -61,7 +90,7 @@ def deployment_manifest(
         "selector": {"matchLabels": selector},
         "progressDeadlineSeconds": PROGRESS_DEADLINE,
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
-        "template": {"metadata": {"labels": labels(selector)}, "spec": _pod_spec(deployment, options)},
+        "template": {"metadata": {"labels": labels(selector)}, "spec": _pod_spec(deployment, ref, options)},
     }
     if with_replicas:
         spec["replicas"] = deployment.replicas
@@ -127,12 +156,12 @@ def rounding_notes(health: HealthCheckSpec) -> list[str]:
     ]
 
 
-def _pod_spec(deployment: Deployment, options: ServingOptions) -> Manifest:
+def _pod_spec(deployment: Deployment, ref: ServiceRef, options: ServingOptions) -> Manifest:
     spec: Manifest = {
         **restricted_pod(),
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
         "volumes": [scratch_volume()],
-        "containers": [_container(deployment, options)],
+        "containers": [_container(deployment, ref, options)],
     }
     if (demand := GpuDemand.of(deployment.gpuVendor, deployment.resources.gpuMemory)) is not None:
         spec["affinity"] = {"nodeAffinity": demand.affinity(options.gpu)}
@@ -143,21 +172,36 @@ def _pod_spec(deployment: Deployment, options: ServingOptions) -> Manifest:
     return spec
 
 
-def _container(deployment: Deployment, options: ServingOptions) -> Manifest:
-    env = {"PORT": str(deployment.port), "MODEL_REF": deployment.modelRef, **SCRATCH_ENVIRONMENT}
+def _container(deployment: Deployment, ref: ServiceRef, options: ServingOptions) -> Manifest:
+    env = {PORT_VARIABLE: str(deployment.port), MODEL_VARIABLE: deployment.modelRef, **SCRATCH_ENVIRONMENT}
     if deployment.gpuVendor is not None:
-        env["VMAFX_BACKEND"] = HARDWARE[deployment.gpuVendor].backend
+        env[BACKEND_VARIABLE] = HARDWARE[deployment.gpuVendor].backend
+    own: Manifest = {}
+    ready_path = deployment.healthCheck.path
+    if options.runs_vmafx(deployment.image):
+        env |= _scoring_server_environment(ref, options)
+        # A server that ends says why in its log: a model that it does not know, or a backend without an engine.
+        own = {"command": list(SCORING_SERVER), "terminationMessagePolicy": "FallbackToLogsOnError"}
+        if ready_path == DEFAULT_HEALTH_PATH:
+            ready_path = READY_PATH  # the default says that the process is alive, with or without its model
     return {
         "name": CONTAINER,
-        "image": deployment.image or options.image,
+        "image": options.image_of(deployment.image),
+        **own,
         "env": env_entries(env),
         "ports": [{"name": PORT_NAME, "containerPort": deployment.port, "protocol": "TCP"}],
         "resources": _resources(deployment, options.gpu),
         "volumeMounts": [scratch_mount()],
         "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SECONDS}}},
-        **_probes(deployment.healthCheck),
+        **_probes(deployment.healthCheck, ready_path),
         **restricted_container(),
     }
+
+
+def _scoring_server_environment(ref: ServiceRef, options: ServingOptions) -> dict[str, str]:
+    """Settings of `vmafx serve`, which refuses requests for names that are not its own."""
+    env = {GRPC_VARIABLE: "0"}  # the Service has no port for gRPC, whose default could be the port of the service
+    return env | ({GATEWAY_HOST_VARIABLE: ref.host(options.domain)} if options.domain else {})
 
 
 def _resources(deployment: Deployment, gpu: GpuOptions) -> Manifest:
@@ -169,15 +213,18 @@ def _resources(deployment: Deployment, gpu: GpuOptions) -> Manifest:
     return {"limits": amounts, "requests": amounts} if amounts else {}
 
 
-def _probes(health: HealthCheckSpec) -> Manifest:
-    """Readiness, liveness and startup probes: the same request, with more time for a start."""
-    probe = {
-        "httpGet": {"path": health.path, "port": PORT_NAME, "scheme": "HTTP"},
-        "periodSeconds": whole_seconds(health.interval),
-        "timeoutSeconds": whole_seconds(health.timeout),
-    }
+def _probes(health: HealthCheckSpec, ready_path: str) -> Manifest:
+    """Readiness, liveness and startup probes: alike but for the path of the first and the time that the last has."""
+    alive, ready = (
+        {
+            "httpGet": {"path": path, "port": PORT_NAME, "scheme": "HTTP"},
+            "periodSeconds": whole_seconds(health.interval),
+            "timeoutSeconds": whole_seconds(health.timeout),
+        }
+        for path in (health.path, ready_path)
+    )
     tries = max(STARTUP_SECONDS // whole_seconds(health.interval), 3)
-    return {"readinessProbe": probe, "livenessProbe": probe, "startupProbe": {**probe, "failureThreshold": tries}}
+    return {"readinessProbe": ready, "livenessProbe": alive, "startupProbe": {**alive, "failureThreshold": tries}}
 
 
 def _manifest(api_version: str, kind: str, name: str, selector: dict[str, str], spec: Manifest) -> Manifest:

@@ -26,9 +26,8 @@ class ControllerAddress(Settings):
     # fmt: on
 
 
-# A setting of jobs, and the default for other Pods.
 WORKER_IMAGE = Setting(
-    "Image of worker Pods, unless their VmafxNode has spec.image.",
+    "Image of vmafx: of worker Pods, unless their VmafxNode has spec.image, and the default of other Pods.",
     default="vmafx:latest",
     variable="VMAFX_WORKER_IMAGE",
 )

@@ -1,5 +1,6 @@
 """The commands, tables and examples of docs/inference.md."""
 
+import json
 import os
 import re
 import shutil
@@ -11,17 +12,21 @@ import pytest
 import yaml
 
 from tests.support.project import ROOT
-from tests.support.serving import IMAGE, Serving, serving
+from tests.support.serving import Serving, serving
+from tests.support.serving_container import ServingContainer
 from tests.support.shell import run_shell, write_kubeconfig
 from vmafx import inference
 from vmafx.api.hardware import HARDWARE, Vendor
 from vmafx.devcluster import DevCluster
+from vmafx.devcluster.cluster import free_port
 from vmafx.inference.gpu import MEMORY_LABELS
 from vmafx.inference.traffic import MAX_MISS, achieved_weight, canary_replicas
 from vmafx.kube import Client
 from vmafx.kube.core import DEPLOYMENTS, HPAS
+from vmafx.kube.resources import UntypedObject
 from vmafx.operator.inference.gateway import GatewayRef
 from vmafx.operator.inference.kind import REASONS
+from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS
 
 PAGE = (ROOT / "docs/inference.md").read_text()
 COMMANDS = re.findall(r"^ {4}(\S.*)$", re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL), re.MULTILINE)
@@ -56,18 +61,19 @@ async def shell(
     write_kubeconfig(cluster, namespace, tmp_path / "kubeconfig")
     path = f"{kubectl_path.parent}:{os.environ['PATH']}"
     environment = {"PATH": path, "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig")}
-    async with serving(client, namespace, serving_image=IMAGE) as services:
+    async with serving(client, namespace) as services:
         yield Shell(tmp_path, environment, services)
 
 
 async def test_the_commands_of_the_page(shell: Shell) -> None:
-    apply, wait, get, _forward, _curl, children, patch, scale, autoscale, fixed, *others = COMMANDS
+    apply, wait, get, _forward, _curl, set_variable, children, patch, scale, autoscale, fixed, *others = COMMANDS
     canary, wait_canary, get_canary, weight, promote, abort, delete, pods, describe, _logs = others
     services, (plain, with_canary) = shell.services, outputs()
 
     assert await shell.run(apply) == f"zerfooinferenceservice.vmafx.dev/{NAME} created\n"
     assert "condition met" in await shell.run(wait)
     assert without_age(await shell.run(get)) == plain
+    await shell.run(set_variable)
     shown = await shell.run(children)
     for child in ("deployment.apps", "poddisruptionbudget.policy", "service"):
         assert f"{child}/{NAME}-primary" in shown
@@ -94,21 +100,46 @@ async def test_the_commands_of_the_page(shell: Shell) -> None:
     await shell.run(promote)
     await shell.until_ready()
     assert await services.names(DEPLOYMENTS) == [f"{NAME}-primary"]
-    assert await shell.model() == "registry.example.com/models/house:2"
-    primary = await services.get(DEPLOYMENTS, f"{NAME}-primary")
-    assert primary is not None
-    assert primary["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]  # as patched above
+    assert await shell.model() == "vmaf_v0.6.1neg"
+    pod = await pod_spec(services)  # as changed above
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert {"name": "VMAFX_MEDIA_ALLOW_PRIVATE", "value": "true"} in pod["containers"][0]["env"]
 
     await shell.run(canary)
     await services.until("CanaryHonoured", name=NAME)
     await shell.run(abort)
     await services.eventually(lambda: has(services, DEPLOYMENTS, [f"{NAME}-primary"]), "the canary is removed")
-    assert await shell.model() == "registry.example.com/models/house:1"
+    assert await shell.model() == "vmaf_v0.6.1"
 
     assert re.search(rf"{NAME}-primary-\S+ .* primary\n", await shell.run(pods))
     assert "MODEL_REF:" in await shell.run(describe)
     await shell.run(delete)
     await services.eventually(lambda: has(services, DEPLOYMENTS, []), "the children are deleted")
+
+
+async def pod_spec(services: Serving) -> UntypedObject:
+    primary = await services.get(DEPLOYMENTS, f"{NAME}-primary")
+    assert primary is not None
+    spec: UntypedObject = primary["spec"]["template"]["spec"]
+    return spec
+
+
+async def test_the_request_of_the_page(shell: Shell, clips: Path) -> None:
+    """Scored by a process that runs as the Pods of the page describe."""
+    apply, (_, request) = COMMANDS[0], COMMANDS[3:5]
+    await shell.run(apply)
+    await shell.services.change(NAME, port=(port := free_port()))
+    await shell.until_ready()
+    shutil.copy(clips / "reference.mkv", shell.folder / "reference.mkv")
+    shutil.copy(clips / "distorted.mp4", shell.folder / "encode.mp4")
+    async with ServingContainer({"spec": await pod_spec(shell.services)}, shell.folder):
+        result = json.loads(await shell.run(request.replace("localhost:8080", f"localhost:{port}")))
+    assert (result["model"], result["frames"] > 0) == ("vmaf_v0.6.1", True)
+
+
+def test_the_models_of_the_page_are_those_that_are_built_in() -> None:
+    (listed,) = re.findall(r"built-in model \((.*?)\)", PAGE)
+    assert tuple(re.findall(r"`(.*?)`", listed)) == BUILT_IN_MODELS
 
 
 def outputs() -> list[list[list[str]]]:

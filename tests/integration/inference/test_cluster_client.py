@@ -257,6 +257,26 @@ async def test_an_image_is_required(library: Embedding) -> None:
         await adapter.create_deployment(Deployment("m-primary", library.namespace, 1, OLD))
 
 
+async def test_the_scoring_server_serves_services_without_an_image(library: Embedding) -> None:
+    library.adapter = ClusterKubeClient(library.client, ServingOptions(vmafx_image=IMAGE))
+    await library.settle()
+    container = (await library.get("m-primary"))["spec"]["template"]["spec"]["containers"][0]
+    assert (container["image"], container["command"]) == (IMAGE, ["vmafx", "serve"])
+    before = await library.versions()
+    await library.reconcile()
+    assert await library.versions() == before
+
+    library.adapter = ClusterKubeClient(library.client, ServingOptions(IMAGE))  # the same, with its own entrypoint
+    await library.settle()
+    container = (await library.get("m-primary"))["spec"]["template"]["spec"]["containers"][0]
+    assert (container["image"], "command" in container) == (IMAGE, False)
+    added = {"spec": {"template": {"spec": {"containers": [{**container, "command": ["serve-mine"]}]}}}}
+    await library.client.merge_patch(DEPLOYMENTS, ObjectKey(library.namespace, "m-primary"), added)
+    before = await library.versions()
+    await library.reconcile()
+    assert await library.versions() == before  # what somebody adds to an image of their own stays
+
+
 async def test_what_does_not_exist_is_not_found(library: Embedding) -> None:
     adapter, namespace = library.adapter, library.namespace
     for call in (

@@ -21,7 +21,7 @@ EXAMPLE = ROOT / "examples" / "embed_inference.py"
 
 async def start(kubeconfig: Path, *arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, str(EXAMPLE), "--image", "registry.example.com/serving:1", *arguments,
+        sys.executable, str(EXAMPLE), "--image", "registry.example.com/vmafx:1", *arguments,
         env={**os.environ, "KUBECONFIG": str(kubeconfig)},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
@@ -44,7 +44,7 @@ async def test_the_example_serves_promotes_and_deletes(client: Client, cluster: 
     assert (code, errors) == (0, ""), output
     steps = re.findall(r"^(\S.*)\n((?: .*\n)*)", output, re.MULTILINE)
     assert [step for step, _ in steps] == [
-        "serving demo:1, with demo:2 as a canary",
+        "serving vmaf_v0.6.1, with vmaf_v0.6.1neg as a canary",
         "raising the weight of the canary to 50 %",
         "promoting the canary",
         "deleting the service",

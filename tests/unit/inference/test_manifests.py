@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,11 +10,14 @@ from hypothesis import strategies as st
 from vmafx.api.hardware import Vendor
 from vmafx.api.inference import HealthCheckSpec, ResourceSpec
 from vmafx.api.restricted import SCRATCH
-from vmafx.inference.children import HPA, Deployment, Service, ServiceRef, Track, WeightedTarget
+from vmafx.http.limits import LIMITS
+from vmafx.inference.children import HPA, TRACKS, Deployment, Service, ServiceRef, Track, WeightedTarget
 from vmafx.inference.gpu import GpuOptions
 from vmafx.inference.live import env_value
 from vmafx.inference.manifests import (
+    DRAIN_SECONDS,
     STARTUP_SECONDS,
+    TERMINATION_GRACE,
     ServingOptions,
     budget_manifest,
     deployment_manifest,
@@ -24,16 +28,21 @@ from vmafx.inference.manifests import (
     weights_text,
     whole_seconds,
 )
+from vmafx.serving.settings import ServeSettings
+from vmafx.settings import declared, load
 
 REF = ServiceRef("media", "m")
-OPTIONS = ServingOptions("registry.example.com/serving:1")
+OPTIONS = ServingOptions("registry.example.com/serving:1", vmafx_image="vmafx:latest")
+SCORING = ServingOptions(vmafx_image="vmafx:latest")
 LABELS = {"app.kubernetes.io/name": "vmafx-inference", "vmafx.dev/service": "m"}
 PRIMARY = {**LABELS, "vmafx.dev/track": "primary"}
 
 
-def manifest(track: Track = "primary", *, with_replicas: bool = True, **fields: Any) -> dict[str, Any]:
+def manifest(
+    track: Track = "primary", *, with_replicas: bool = True, options: ServingOptions = OPTIONS, **fields: Any
+) -> dict[str, Any]:
     deployment = Deployment(REF.deployment(track), "media", **{"replicas": 3, "modelRef": "model:1", **fields})
-    return deployment_manifest(deployment, REF, OPTIONS, with_replicas=with_replicas)
+    return deployment_manifest(deployment, REF, options, with_replicas=with_replicas)
 
 
 def server(**fields: Any) -> dict[str, Any]:
@@ -65,6 +74,59 @@ def test_replicas_belong_to_the_service_or_to_an_autoscaler() -> None:
 def test_the_image_of_the_service_comes_before_the_default() -> None:
     assert server()["image"] == "registry.example.com/serving:1"
     assert server(image="registry.example.com/mine:2")["image"] == "registry.example.com/mine:2"
+
+
+def test_without_another_image_the_scoring_server_runs_in_the_image_of_vmafx() -> None:
+    container = server(options=SCORING)
+    assert (container["image"], container["command"]) == ("vmafx:latest", ["vmafx", "serve"])
+    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    own = {"VMAFX_SERVE_GRPC_LISTEN"}
+    assert {name: value for name, value in environment(options=SCORING).items() if name not in own} == environment()
+
+
+@pytest.mark.parametrize(
+    ("options", "image"), [(OPTIONS, None), (OPTIONS, "mine:2"), (SCORING, "vmafx:latest")], ids=str
+)
+def test_another_image_runs_with_its_own_entrypoint_and_knows_nothing_of_the_scoring_server(
+    options: ServingOptions, image: str | None
+) -> None:
+    """Its Deployment does not change when the operator learns more about the scoring server."""
+    container = server(options=msgspec.structs.replace(options, domain="models.example.com"), image=image)
+    assert {"command", "args", "terminationMessagePolicy"}.isdisjoint(container)
+    assert {entry["name"] for entry in container["env"]} == {"PORT", "MODEL_REF", "HOME", "TMPDIR"}
+    assert container["readinessProbe"] == container["livenessProbe"]
+
+
+def test_the_scoring_server_answers_to_its_host_at_the_gateway() -> None:
+    options = msgspec.structs.replace(SCORING, domain="models.example.com")
+    for track in TRACKS:
+        variables = environment(track=track, options=options)
+        assert variables["VMAFX_SERVE_GATEWAY_HOST"] == "m.media.models.example.com"
+        assert "VMAFX_SERVE_HOSTS" not in variables  # is for other names, which people add
+
+
+def test_the_scoring_server_is_ready_once_it_has_its_model_and_alive_before_and_after() -> None:
+    container = server(options=SCORING)
+    paths = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("readiness", "liveness", "startup")}
+    assert paths == {"readiness": "/readyz", "liveness": "/healthz", "startup": "/healthz"}
+    given = server(options=SCORING, healthCheck=HealthCheckSpec("/openapi.json"))
+    assert {given[f"{name}Probe"]["httpGet"]["path"] for name in paths} == {"/openapi.json"}
+
+
+def test_the_scoring_server_stops_before_its_pod_is_killed() -> None:
+    """Its jobs have time to finish, and its last responses time to be sent."""
+    settings = load(ServeSettings, "vmafx serve", "", [], environment(options=SCORING))
+    assert DRAIN_SECONDS + settings.grace + LIMITS.stop_seconds < TERMINATION_GRACE
+
+
+def test_the_environment_of_the_scoring_server_has_settings_of_it() -> None:
+    options = msgspec.structs.replace(SCORING, domain="models.example.com")
+    variables = environment(options=options, port=9090, modelRef="vmaf_v0.6.1neg", gpuVendor="cpu")
+    settings = load(ServeSettings, "vmafx serve", "", [], variables)
+    assert (settings.port, settings.model, settings.backend) == (9090, "vmaf_v0.6.1neg", "cpu")
+    assert settings.grpc_address is None  # its default is the port of this service
+    assert settings.gateway_host == ("m.media.models.example.com",)
+    assert {*variables} - {one.variable for one in declared(ServeSettings).values()} == {"HOME", "TMPDIR"}
 
 
 def test_the_server_reads_its_model_and_port_from_the_environment() -> None:

@@ -139,10 +139,10 @@ def test_a_stuck_deployment_whose_replicas_are_ready_is_not_ready_either() -> No
 
 
 def test_a_problem_blocks_or_is_only_reported() -> None:
-    blocked = decide(spec(), LiveState(live()), problems=(Problem("NoImage", "set spec.image"),))
-    assert condition(blocked, "Degraded") == ("True", "NoImage")
-    assert condition(blocked, "Ready") == ("False", "NoImage")
-    assert message(blocked) == "set spec.image"
+    blocked = decide(spec(), LiveState(live()), problems=(Problem("NameTaken", "it is taken"),))
+    assert condition(blocked, "Degraded") == ("True", "NameTaken")
+    assert condition(blocked, "Ready") == ("False", "NameTaken")
+    assert message(blocked) == "it is taken"
     reported = decide(spec(), LiveState(live()), problems=(Problem("GatewayNotFound", "it is not there"),))
     assert condition(reported, "Degraded") == ("True", "GatewayNotFound")
     assert condition(reported, "Ready") == ("True", "Ready")
@@ -264,7 +264,7 @@ def test_rounded_durations_are_named() -> None:
 
 routes = st.none() | st.builds(Route, st.just(URL), st.sampled_from([None, True, False]))
 problems = st.lists(
-    st.builds(Problem, st.sampled_from(["NoImage", "GatewayNotFound"]), st.just("it is missing")), max_size=2
+    st.builds(Problem, st.sampled_from(["NameTaken", "GatewayNotFound"]), st.just("it is missing")), max_size=2
 ).map(tuple)
 
 

@@ -92,18 +92,16 @@ class ServingGateway:
     def _gateway(self) -> GatewayView | None:
         return self.gateways.store.get(ObjectKey(self.ref.namespace, self.ref.name))
 
-    def host(self, service: ServiceRef) -> str:
-        return f"{service.name}.{service.namespace}.{self._domain}"
-
     def url(self, service: ServiceRef) -> str:
         """The URL of a service, at the first listener that serves HTTP."""
         listeners = self._gateway.spec.listeners if self._gateway is not None else ()
+        host = service.host(self._domain)
         for listener in listeners:
             scheme = listener.protocol.lower()
             if scheme in DEFAULT_PORTS and self.ref.listener in {"", listener.name}:
                 port = "" if listener.port == DEFAULT_PORTS[scheme] else f":{listener.port}"
-                return f"{scheme}://{self.host(service)}{port}"
-        return f"http://{self.host(service)}"
+                return f"{scheme}://{host}{port}"
+        return f"http://{host}"
 
     def route_manifest(self, service: ServiceRef, desired: DesiredChildren) -> dict[str, Any]:
         """The HTTPRoute that sends requests for the service's host to its tracks by weight.
@@ -130,7 +128,11 @@ class ServingGateway:
             "apiVersion": HTTP_ROUTES.api_version,
             "kind": HTTP_ROUTES.kind,
             "metadata": {"name": service.name, "labels": labels(service.selector())},
-            "spec": {"parentRefs": [parent], "hostnames": [self.host(service)], "rules": [{"backendRefs": backends}]},
+            "spec": {
+                "parentRefs": [parent],
+                "hostnames": [service.host(self._domain)],
+                "rules": [{"backendRefs": backends}],
+            },
         }
 
     def route(self, service: ServiceRef, child: Child | None) -> Route:

@@ -68,14 +68,13 @@ class InferenceReconciler:
         before = await self._gatherer.gather_with_endpoints(service, ref)
         desired = desired_children(ref, spec, before.live, "route" if before.uses_route else "replicas")
         synced, problems = SyncResult(), self._gatherer.gateway_problems()
-        if spec.image or self._options.image:
+        if self._options.lacks_engine(spec.image, spec.gpuVendor):
+            message = f"the scoring server has no engine for {spec.gpuVendor}; set spec.image, or use gpuVendor cpu"
+            problems.append(Problem("NoEngine", message))
+        else:
             bodies, initial = self._declare(service, ref, desired, before)
             synced = await self._children.sync(service, bodies, initial)
             problems += [Problem(failure.reason, failure.message) for failure in synced.failures]
-        else:
-            problems.append(
-                Problem("NoImage", "there is no image: set spec.image, or VMAFX_SERVING_IMAGE of the operator")
-            )
         after = self._gatherer.gather(service, ref)
         state = ServiceState(
             ref=ref,

@@ -6,6 +6,7 @@ from vmafx.api.hardware import Vendor
 from vmafx.inference.gpu import GpuOptions, MemoryLabel
 from vmafx.inference.manifests import ServingOptions
 from vmafx.operator.inference.gateway import GatewayRef, parse_domain
+from vmafx.operator.settings import WORKER_IMAGE
 from vmafx.settings import Setting, Settings
 
 
@@ -13,8 +14,10 @@ class InferenceSettings(Settings):
     """Serving images, gateway, GPU labels."""
 
     # fmt: off
+    worker_image: Annotated[str, WORKER_IMAGE]
     serving_image: Annotated[str, Setting(
-        "Image of inference services without spec.image. It must serve the model MODEL_REF over HTTP on the port PORT.",
+        "Image of inference services without spec.image. It must serve the model MODEL_REF over HTTP on the port PORT "
+        "(default: the scoring server, `vmafx serve` in the image of VMAFX_WORKER_IMAGE).",
         variable="VMAFX_SERVING_IMAGE",
     )]
     gateway: Annotated[GatewayRef | None, Setting(
@@ -47,4 +50,9 @@ class InferenceSettings(Settings):
             "amd": self.amd_memory,
             "intel": self.intel_memory,
         }
-        return ServingOptions(self.serving_image, GpuOptions(intel_device, memory))
+        return ServingOptions(
+            image=self.serving_image,
+            gpu=GpuOptions(intel_device, memory),
+            vmafx_image=self.worker_image,
+            domain=self.domain if self.gateway is not None else "",
+        )

@@ -263,12 +263,6 @@ async def test_ready_is_about_the_latest_generation(services: Serving, kubectl: 
     await services.until("Ready")
 
 
-async def test_a_service_without_an_image_says_so(services: Serving) -> None:
-    await services.create(image=None)
-    await services.until("Degraded", reason="NoImage")
-    assert await services.names(DEPLOYMENTS) == []
-
-
 async def test_a_refused_status_is_written_later(client: Client, namespace: str) -> None:
     """Even if no event follows the conflict."""
 

@@ -7,7 +7,7 @@ export UV_SYSTEM_CERTS := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-training demo-serve test soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve clean
+.PHONY: help setup demo demo-training demo-serve test soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve bench-tune clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,7 @@ demo-serve: setup ## serve scores and the page on this machine, with two clips t
 # Each pytest process has its own control plane. A test file runs in one process, in file order: the quick ones last.
 test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit" selects some, in one process)
 	@$(BIN)/python -m tests.support.browser
+	@$(BIN)/python -m tests.support.pushgateway
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.support.gateway.build
 	@$(BIN)/python -m tests.support.registry
@@ -121,6 +122,9 @@ bench-scoring: setup ## benchmark `vmafx score` against plain ffmpeg, at 1080p a
 
 bench-serve: setup ## benchmark `vmafx serve`: overhead, cached answers, memory with uploads, weight of the page (5 minutes)
 	@$(BIN)/python -m bench.serve $(ARGS)
+
+bench-tune: setup ## benchmark `vmaf-tune --target-vmaf` beside bisection and ab-av1 on eight clips (15 minutes)
+	@$(BIN)/python -m bench.tune $(ARGS)
 
 bench-training: setup ## benchmark training beside scikit-learn and River: speed, memory, pauses, quality (3 minutes)
 	@$(BIN)/python -m bench.training $(ARGS)

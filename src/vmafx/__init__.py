@@ -14,6 +14,7 @@ Roles, one process each
     agent/           scores jobs on a machine that is not a Kubernetes node
     trainer/         trains a model on the scores of the fleet
     serving/         the scoring server: scores over HTTP, without a cluster
+    tune/            encodes a source in many ways, and finds the settings for a quality
     worker/          scores one attempt, as a Pod's container or an agent's child process
 
 Behind the commands
@@ -42,6 +43,7 @@ Foundation
     backoff.py       delays between retries
     clock.py         monotonic time and UTC time
     cores.py         the CPU cores that this process may use
+    dentry_cache.py  files found without waiting for the disk
     logs.py          structured logs
     meters.py        counters, gauges and histograms that are cheap to update
     scratch.py       temporary files without a name

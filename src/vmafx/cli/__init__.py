@@ -1,4 +1,4 @@
-"""The `vmafx` commands: arguments are parsed and results printed here. What a command does lives in other packages.
+"""The commands of `vmafx` and `vmaf-tune`: arguments are parsed and results printed here. What they do lives elsewhere.
 
 Each command has a module with `add_to(app)`, which adds it, and `ERRORS`, its expected failures.
 
@@ -30,5 +30,10 @@ Each command has a module with `add_to(app)`, which adds it, and `ERRORS`, its e
     top.py            `vmafx top`
     top_screen.py     the screen of `vmafx top`
     train.py          `vmafx train`
+    tune.py           `vmaf-tune compare`, and the entry point of `vmaf-tune`
+    tune_flags.py     what the commands of vmaf-tune share: flags, checks of them, and where results go
+    tune_ladder.py    `vmaf-tune ladder`
+    tune_progress.py  progress of vmaf-tune on standard error
+    tune_table.py     comparisons of encoders as tables for people
     wait.py           `vmafx submit --wait`
 """

@@ -15,10 +15,12 @@ from vmafx.scoring.request import OptionSettings
 from vmafx.serving.settings import ServeSettings
 from vmafx.settings import Setting, Settings, declared
 from vmafx.trainer.settings import TrainerSettings
+from vmafx.tune.outputs import PushSettings
 from vmafx.worker.main import WorkerSettings
 
 SECTIONS: dict[str, tuple[type[Settings], ...]] = {
     "Scoring": (EngineSettings, OptionSettings, ReportSettings, MediaPolicy),
+    "`vmaf-tune`": (PushSettings,),
     "Worker": (WorkerSettings, JobMediaSettings),
     "Operator": (OperatorSettings, *(kind.settings for kind in RECONCILED_KINDS)),
     "Controller": (ControllerSettings,),

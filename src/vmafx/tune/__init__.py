@@ -1,0 +1,23 @@
+"""`vmaf-tune`: encodes a source in many ways, scores the encodes, and finds the settings for a quality.
+
+It encodes the frames that the confined decoder of vmafx.scoring emits, so that no encoder reads a clip, and scores with
+vmafx.scoring. It prints nothing, and knows no Kubernetes.
+
+    encoders.py     the encoders, their settings, and which of them this machine has
+    encoding.py     encodes one clip with one setting
+    pyav_encode.py  encodes raw frames with PyAV; run as a script
+    frames.py       the frames of a source as encoders get them
+    work_folder.py  WorkFolder: finished encodes by the digest of what they were made from
+    config.py       TuneConfig: what is tried, from a file or flags
+    compare.py      encodes a source with several encoders and qualities, scores each, and compares
+    search.py       which quality setting to try next, to reach a score with the fewest encodes
+    samples.py      which parts of a long source stand for the whole
+    target.py       TargetSearch: the setting of each encoder that reaches a score
+    bd_rate.py      Bjøntegaard's deltas: how much rate, or quality, one curve saves over another
+    ladder.py       Ladder: the sizes and qualities to stream a source in
+    hull.py         the convex hull of curves of rate and quality
+    hls.py          an HLS master playlist for a ladder
+    results.py      what comes out, as JSON
+    page.py         the same as HTML
+    outputs.py      the same as CSV, JUnit and metrics
+"""

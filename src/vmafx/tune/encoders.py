@@ -1,0 +1,165 @@
+"""The encoders, their settings, and which of them this machine has."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from vmafx.scoring.errors import BadInput
+from vmafx.tune.search import QualityRange, loss
+
+Library = Literal["ffmpeg", "pyav"]
+TYPICAL_SCORES = (78.0, 86.0, 92.0, 96.0)  # of the qualities that each encoder lists, the worst first
+
+
+def _plain_gop(frames: int) -> dict[str, str]:
+    return {"g": str(frames), "keyint_min": str(frames)}
+
+
+class Encoder(msgspec.Struct, frozen=True, kw_only=True):
+    """An encoder of FFmpeg, which aims at a constant quality. A lower `quality` is a better one, as with CRF."""
+
+    name: str
+    codec: str
+    container: str
+    best: float
+    worst: float
+    step: float  # between two qualities that differ
+    qualities: tuple[float, ...]  # that a comparison tries
+    presets: tuple[str, ...]  # from slow to fast, or from fast to slow
+    preset: str
+    options: Callable[[str, str], Mapping[str, str]]  # from a preset and a quality; the options of libavcodec
+    fixed_gop: Callable[[int], Mapping[str, str]] = _plain_gop
+    bit_depths: tuple[int, ...] = (8, 10)
+
+    @property
+    def range(self) -> QualityRange:
+        """Its settings, for a search."""
+        slope = (loss(TYPICAL_SCORES[0]) - loss(TYPICAL_SCORES[-1])) / (self.qualities[-1] - self.qualities[0])
+        return QualityRange(self.best, self.worst, self.step, slope)
+
+    def typical_quality(self, score: float) -> float:
+        """The setting that most clips need for this score: where a search starts."""
+        return float(np.interp(score, TYPICAL_SCORES, self.qualities[::-1]))
+
+    def check_quality(self, quality: float) -> None:
+        if not self.best <= quality <= self.worst or abs(quality / self.step - round(quality / self.step)) > 1e-6:
+            steps = "" if self.step == 1 else f" in steps of {self.step:g}"
+            kind = "whole numbers" if self.step == 1 else "numbers"
+            raise BadInput(
+                "options",
+                f"{quality:g} is no quality of {self.name}, which has {kind} from {self.best:g} (best) to "
+                f"{self.worst:g}{steps}",
+            )
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """An encoder with a preset: what is compared."""
+
+    encoder: Encoder
+    preset: str
+
+    @property
+    def name(self) -> str:
+        """As people write it: libx264, or libx264:slow."""
+        return self.encoder.name if self.preset == self.encoder.preset else f"{self.encoder.name}:{self.preset}"
+
+    def options(self, quality: float, gop: int = 0) -> dict[str, str]:
+        """The encoder's options, by their names in libavcodec; with `gop`, for a key frame every so many frames."""
+        options = dict(self.encoder.options(self.preset, f"{quality:g}"))
+        if gop:
+            for name, value in self.encoder.fixed_gop(gop).items():
+                options[name] = f"{options[name]}:{value}" if name in options else value
+        return options
+
+    @classmethod
+    def parse(cls, text: str) -> "Variant":
+        """ENCODER or ENCODER:PRESET. Raises BadInput."""
+        name, colon, preset = text.strip().partition(":")
+        encoder = ENCODERS.get(name)
+        if encoder is None:
+            known = ", ".join(ENCODERS)
+            raise BadInput("options", f"{name[:50]!r} is no encoder that vmaf-tune knows; choose from {known}")
+        if colon and preset not in encoder.presets:
+            presets = ", ".join(encoder.presets)
+            raise BadInput("options", f"{name} has no preset {preset[:50]!r}; choose from {presets}")
+        return cls(encoder, preset or encoder.preset)
+
+
+X26X_PRESETS = (
+    "placebo", "veryslow", "slower", "slow", "medium", "fast", "faster", "veryfast", "superfast", "ultrafast",
+)  # fmt: skip
+
+
+def _numbered(last: int) -> tuple[str, ...]:
+    return tuple(map(str, range(last + 1)))
+
+
+def _nvenc(name: str, codec: str) -> Encoder:
+    return Encoder(
+        name=name, codec=codec, container="mp4", best=1, worst=51, step=1, qualities=(20, 26, 32, 38),
+        presets=("p7", "p6", "p5", "p4", "p3", "p2", "p1"), preset="p5",
+        options=lambda preset, quality: {"preset": preset, "rc": "vbr", "cq": quality, "b": "0"},
+        fixed_gop=lambda frames: {"g": str(frames), "no-scenecut": "1", "forced-idr": "1"},
+        bit_depths=(8,) if codec == "H.264" else (8, 10),
+    )  # fmt: skip
+
+
+def _qsv(name: str, codec: str) -> Encoder:
+    return Encoder(
+        name=name, codec=codec, container="mp4", best=1, worst=51, step=1, qualities=(20, 26, 32, 38),
+        presets=X26X_PRESETS[1:-2], preset="medium",
+        options=lambda preset, quality: {"preset": preset, "global_quality": quality},
+        bit_depths=(8,) if codec == "H.264" else (8, 10),
+    )  # fmt: skip
+
+
+# fmt: off
+_ALL = (
+    Encoder(
+        name="libx264", codec="H.264", container="mp4", best=0, worst=51, step=0.1, qualities=(18, 23, 28, 33),
+        presets=X26X_PRESETS, preset="medium",
+        options=lambda preset, quality: {"preset": preset, "crf": quality},
+        fixed_gop=lambda frames: {**_plain_gop(frames), "sc_threshold": "0"},
+    ),
+    Encoder(
+        name="libx265", codec="HEVC", container="mp4", best=0, worst=51, step=0.1, qualities=(20, 25, 30, 35),
+        presets=X26X_PRESETS, preset="medium",
+        options=lambda preset, quality: {"preset": preset, "crf": quality, "x265-params": "log-level=error"},
+        fixed_gop=lambda frames: {"x265-params": f"keyint={frames}:min-keyint={frames}:scenecut=0:open-gop=0"},
+    ),
+    Encoder(
+        name="libvpx-vp9", codec="VP9", container="webm", best=0, worst=63, step=1, qualities=(24, 32, 40, 48),
+        presets=_numbered(8), preset="3",
+        options=lambda preset, quality: {
+            "deadline": "good", "cpu-used": preset, "row-mt": "1", "crf": quality, "b": "0",
+        },
+    ),
+    Encoder(
+        name="libaom-av1", codec="AV1", container="mp4", best=0, worst=63, step=1, qualities=(24, 32, 40, 48),
+        presets=_numbered(8), preset="6",
+        options=lambda preset, quality: {"cpu-used": preset, "row-mt": "1", "crf": quality, "b": "0"},
+    ),
+    Encoder(
+        name="libsvtav1", codec="AV1", container="mp4", best=1, worst=63, step=1, qualities=(24, 32, 40, 48),
+        presets=_numbered(13), preset="8",
+        options=lambda preset, quality: {"preset": preset, "crf": quality},
+        fixed_gop=lambda frames: {"g": str(frames), "svtav1-params": "scd=0"},
+    ),
+    _nvenc("h264_nvenc", "H.264"), _nvenc("hevc_nvenc", "HEVC"), _nvenc("av1_nvenc", "AV1"),
+    _qsv("h264_qsv", "H.264"), _qsv("hevc_qsv", "HEVC"), _qsv("av1_qsv", "AV1"),
+)
+# fmt: on
+ENCODERS = {encoder.name: encoder for encoder in _ALL}
+DEFAULT_ENCODERS = ("libx264", "libx265", "libvpx-vp9", "libaom-av1", "libsvtav1")
+
+
+def library_of(encoder: Encoder, in_ffmpeg: Iterable[str], in_pyav: Iterable[str]) -> Library:
+    """What encodes: the ffmpeg that also scores if it has the encoder, else PyAV. Raises BadInput if neither has it."""
+    if encoder.name in in_ffmpeg:
+        return "ffmpeg"
+    if encoder.name in in_pyav:
+        return "pyav"
+    remedy = "leave it out, or set VMAFX_FFMPEG_BIN to an ffmpeg that has it"
+    raise BadInput("options", f"neither ffmpeg nor PyAV on this machine has the encoder {encoder.name}", remedy)

@@ -1,0 +1,84 @@
+"""An HLS master playlist for a ladder (RFC 8216): a variant stream for each rung, with its rates and codec."""
+
+from collections.abc import Iterable
+from fractions import Fraction
+from pathlib import Path
+
+from vmafx.tune.results import LadderPoint, LadderResult
+
+SEGMENT_SECONDS = 6
+HEVC_COMPATIBILITY_BITS = 32
+
+
+def playlist(ladder: LadderResult) -> bytes:
+    """The names of the media playlists are those that a packager would be told: 720p_1200k.m3u8."""
+    lines = ["#EXTM3U", "#EXT-X-VERSION:7", "#EXT-X-INDEPENDENT-SEGMENTS"]
+    for rung in ladder.rungs:
+        lines.append(f"#EXT-X-STREAM-INF:{','.join(_attributes(rung, ladder))}")
+        lines.append(f"{rung.height}p_{round(rung.encode.bitrate / 1000)}k.m3u8")
+    return "\n".join(lines).encode() + b"\n"
+
+
+def _attributes(rung: LadderPoint, ladder: LadderResult) -> Iterable[str]:
+    """BANDWIDTH is the highest rate of a segment; without audio, which the packager adds."""
+    path, average = Path(rung.encode.file), round(rung.encode.bitrate)
+    yield f"BANDWIDTH={max(peak_rate(path, ladder), average)}"  # the average includes the container
+    yield f"AVERAGE-BANDWIDTH={average}"
+    if codec := codec_string(path):
+        yield f'CODECS="{codec}"'
+    yield f"RESOLUTION={rung.width}x{rung.height}"
+    yield f"FRAME-RATE={ladder.source.frameRate:.3f}"
+
+
+def peak_rate(path: Path, ladder: LadderResult) -> int:
+    """Bits per second of the largest segment, which has as many groups of pictures as fit."""
+    rate = Fraction(ladder.source.frameRate).limit_denominator(1001)
+    groups = max(1, int(SEGMENT_SECONDS * rate / ladder.keyFrames))
+    frames = groups * ladder.keyFrames
+    packets = _packet_sizes(path)
+    segments = [packets[start : start + frames] for start in range(0, len(packets), frames)]
+    whole = [segment for segment in segments if len(segment) == frames] or segments
+    return max(round(sum(segment) * 8 * float(rate) / len(segment)) for segment in whole)
+
+
+def _packet_sizes(path: Path) -> list[int]:
+    import av  # noqa: PLC0415 - the libraries take time to load
+
+    with av.open(str(path)) as container:
+        return [packet.size for packet in container.demux(video=0) if packet.size]
+
+
+def codec_string(path: Path) -> str:
+    """The codec as RFC 6381 writes it; empty if it is none that HLS knows."""
+    import av  # noqa: PLC0415
+
+    with av.open(str(path)) as container:
+        context = container.streams.video[0].codec_context
+        name, extradata = context.name, bytes(context.extradata or b"")
+    match name:
+        case "h264" if len(extradata) >= 4 and extradata[0] == 1:
+            return f"avc1.{extradata[1:4].hex().upper()}"
+        case "hevc" if len(extradata) >= 13 and extradata[0] == 1:
+            return _hevc(extradata)
+        case "libdav1d" | "av1" if len(extradata) >= 4 and extradata[0] == 0x81:
+            return _av1(extradata)
+    return ""
+
+
+def _hevc(record: bytes) -> str:
+    """From an HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, annex E)."""
+    space = ("", "A", "B", "C")[record[1] >> 6]
+    tier = "H" if record[1] & 0x20 else "L"
+    profile = record[1] & 0x1F
+    compatibility = int(f"{int.from_bytes(record[2:6], 'big'):0{HEVC_COMPATIBILITY_BITS}b}"[::-1], 2)
+    constraints = record[6:12].rstrip(b"\0")
+    parts = [f"hvc1.{space}{profile}", f"{compatibility:X}", f"{tier}{record[12]}"]
+    return ".".join([*parts, *(f"{byte:X}" for byte in constraints)])
+
+
+def _av1(record: bytes) -> str:
+    """From an AV1CodecConfigurationRecord."""
+    profile, level = record[1] >> 5, record[1] & 0x1F
+    tier = "H" if record[2] & 0x80 else "M"
+    depth = (12 if record[2] & 0x20 else 10) if record[2] & 0x40 else 8
+    return f"av01.{profile}.{level:02d}{tier}.{depth:02d}"

@@ -1,0 +1,165 @@
+"""Ladder: the sizes and qualities to stream a source in, as its own content asks for them.
+
+The source is encoded in several sizes and qualities. The best of these, whatever their size, lie on the convex hull;
+the rungs are taken from it at scores that viewers can tell apart. Where there is no encode with such a score yet, it is
+made in the sizes of the two neighbours on the hull. All clips are compared at the size of the source.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from vmafx.scoring.clip import Clip
+from vmafx.scoring.errors import BadInput
+from vmafx.tune.compare import EncodePlan, OnProgress, Trials, TuneProgress, Workshop, source_facts
+from vmafx.tune.encoders import Variant
+from vmafx.tune.frames import frame_rate, source_notes
+from vmafx.tune.hull import HullPoint, convex_hull, height_of, wished_scores
+from vmafx.tune.results import LadderPoint, LadderResult
+
+HEIGHTS = (2160, 1440, 1080, 720, 540, 360, 240)
+MIN_HEIGHT = 64
+MIN_RATE_STEP = 1.15  # rungs whose rates are closer help no player
+NEAR_SCORE = 0.5  # points of VMAF: an encode with nearly the wished score need not be made again
+HULL_TOLERANCE = 0.5  # points of VMAF below the hull that nobody sees
+
+
+class LadderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a ladder should be like. `qualities` default to those of the encoder; rates are in bits per second."""
+
+    variant: Variant
+    heights: tuple[int, ...] = ()  # those of HEIGHTS that the source has, and its own
+    qualities: tuple[float, ...] = ()
+    top: float = 95.0  # the score of the best rung: more is seldom seen
+    spacing: float = 6.0  # points between rungs: about one just noticeable difference
+    lowest: float = 40.0
+    rungs: int = 8  # at most
+    max_rate: float | None = None
+    min_rate: float | None = None
+    key_frames: float = 2.0  # seconds between key frames, the same in all rungs
+
+
+def ladder_sizes(clip: Clip, heights: Sequence[int]) -> list[tuple[int, int]]:
+    """The sizes of the encodes, from the largest: no larger than the clip, even, in its shape. Raises BadInput."""
+    chosen = heights or [height for height in (clip.height - clip.height % 2, *HEIGHTS) if height <= clip.height]
+    for height in chosen:
+        if not MIN_HEIGHT <= height <= clip.height or height % 2:
+            raise BadInput(
+                "options",
+                f"{height} is no height for this ladder; it must be even, {MIN_HEIGHT} or more, and at most the "
+                f"{clip.height} of the source",
+            )
+    found = [(2 * round(clip.width * height / clip.height / 2), height) for height in sorted(set(chosen), reverse=True)]
+    return [size for size in found if size[0] >= MIN_HEIGHT]
+
+
+class Ladder:
+    """Makes the ladder of one source."""
+
+    def __init__(self, workshop: Workshop, settings: LadderSettings, on_progress: OnProgress) -> None:
+        self._workshop, self._settings, self._on_progress = workshop, settings, on_progress
+        self._gop = max(1, round(settings.key_frames * frame_rate(workshop.source.clip)))
+        self._points: list[LadderPoint] = []
+
+    async def run(self) -> LadderResult:
+        """Raises ScoringError; encodes that fail are in the result."""
+        settings = self._settings
+        sizes = ladder_sizes(self._workshop.source.clip, settings.heights)
+        qualities = settings.qualities or settings.variant.encoder.qualities
+        await self._try([(size, quality) for size in sizes for quality in qualities], "")
+        if between := self._settings_between():
+            await self._try(between, "refining: ")
+        rungs = self._rungs()
+        encodes = [point.encode for point in self._points]
+        notes = source_notes(self._workshop.source.clip)
+        if not rungs and any(one.score is not None for one in encodes):
+            notes.append("no encode is within the limits of this ladder; change its rates, heights or scores")
+        elif rungs and (best := rungs[0].encode.score) is not None and best < settings.top - settings.spacing / 2:
+            notes.append(f"no encode within the limits comes near {settings.top:g}; the best rung has {best:.2f}")
+        return LadderResult(
+            source=source_facts(self._workshop.source, encodes),
+            model=self._workshop.settings.options.model,
+            pooling=self._workshop.settings.options.pooling,
+            encoder=settings.variant.encoder.name,
+            preset=settings.variant.preset,
+            codec=settings.variant.encoder.codec,
+            keyFrames=self._gop,
+            rungs=tuple(rungs),
+            encodes=tuple(sorted(self._points, key=lambda point: (-point.height, point.encode.bitrate))),
+            notes=tuple(notes),
+        )
+
+    async def _try(self, wanted: Sequence[tuple[tuple[int, int], float]], stage: str) -> None:
+        own = self._workshop.source.clip.width, self._workshop.source.clip.height
+        plans = [
+            EncodePlan(self._settings.variant, quality, size if size != own else None, self._gop)
+            for size, quality in wanted
+        ]
+
+        def report(progress: TuneProgress) -> None:
+            self._on_progress(msgspec.structs.replace(progress, stage=f"{stage}{progress.stage}"))
+
+        results = await Trials(self._workshop, report).run(plans)
+        self._points += [LadderPoint(*size, encode) for (size, _), encode in zip(wanted, results, strict=True)]
+
+    def _usable(self) -> list[tuple[LadderPoint, float]]:
+        """The points within the limits on rate, with their score."""
+        low, high = self._settings.min_rate or 0.0, self._settings.max_rate or float("inf")
+        return [
+            (point, point.encode.score)
+            for point in self._points
+            if point.encode.score is not None and low <= point.encode.bitrate <= high
+        ]
+
+    def _hull(self) -> tuple[list[LadderPoint], list[HullPoint]]:
+        usable = self._usable()
+        return [point for point, _ in usable], convex_hull((point.encode.bitrate, score) for point, score in usable)
+
+    def _scores(self) -> list[float]:
+        settings = self._settings
+        best = max((score for _, score in self._usable()), default=settings.top)
+        return wished_scores(min(settings.top, best), settings.spacing, settings.lowest, settings.rungs)
+
+    def _settings_between(self) -> list[tuple[tuple[int, int], float]]:
+        """Settings for the wished scores that lie between two points of the hull, in the sizes of both."""
+        points, hull = self._hull()
+        wanted = list[tuple[tuple[int, int], float]]()
+        for score in self._scores():
+            below = [one for one in hull if one.quality <= score]
+            above = [one for one in hull if one.quality > score]
+            if below and above and min(score - below[-1].quality, above[0].quality - score) > NEAR_SCORE:
+                neighbours = points[below[-1].number], points[above[0].number]
+                sizes = dict.fromkeys((one.width, one.height) for one in neighbours)
+                found = [(size, self._quality_for(size, score)) for size in sizes]
+                wanted += [(size, quality) for size, quality in found if quality is not None]
+        tried = {((point.width, point.height), point.encode.quality) for point in self._points}
+        return [one for one in dict.fromkeys(wanted) if one not in tried]
+
+    def _quality_for(self, size: tuple[int, int], score: float) -> float | None:
+        """The setting for a score in one size, between two that were tried; None if it is not between two."""
+        curve = sorted(
+            (point.encode.score, point.encode.quality)
+            for point in self._points
+            if (point.width, point.height) == size and point.encode.score is not None
+        )
+        scores, qualities = [one for one, _ in curve], [quality for _, quality in curve]
+        if not curve or not scores[0] < score < scores[-1]:
+            return None
+        return self._settings.variant.encoder.range.nearest(float(np.interp(score, scores, qualities)))
+
+    def _rungs(self) -> list[LadderPoint]:
+        """The encode nearest to each score, from the top, of those at the hull; none too near to the one above."""
+        points, hull = self._hull()
+        best = [
+            (point, point.encode.score)
+            for point in points
+            if point.encode.score is not None
+            and point.encode.score >= height_of(hull, point.encode.bitrate) - HULL_TOLERANCE
+        ]
+        rungs: list[LadderPoint] = []
+        for wished in self._scores() if best else ():
+            nearest, _ = min(best, key=lambda one: abs(one[1] - wished))
+            if not rungs or rungs[-1].encode.bitrate >= nearest.encode.bitrate * MIN_RATE_STEP:
+                rungs.append(nearest)
+        return rungs

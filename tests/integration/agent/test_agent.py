@@ -225,8 +225,14 @@ async def test_an_ended_attempt_is_stopped_and_frees_its_slot(
 ) -> None:
     controller.place_long(clips)
     async with agent(controller.address, tmp_path, speed, "--capacity", "1") as running:
-        await eventually(lambda: len(ffmpegs(running.process.pid)) == 1, "ffmpeg scores")
-        (scorer,) = ffmpegs(running.process.pid)
+        found: list[int] = []
+
+        def scores() -> bool:
+            found[:] = ffmpegs(running.process.pid)  # once: a process has no command line while it executes another
+            return len(found) == 1
+
+        await eventually(scores, "ffmpeg scores")
+        (scorer,) = found
         controller.place_short(clips, "uid-1")
         controller.end("uid-0")
         await eventually(lambda: "uid-1" in controller.results, "the slot is free")

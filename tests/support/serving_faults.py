@@ -15,7 +15,7 @@ from tests.support.operator_process import LEASE, Operator, operator
 from tests.support.proxy import CutStream, Delay, Fault, FaultyProxy, LoseAnswer, LoseRequest, Refuse
 from tests.support.serving_chaos import ServingChaos
 from tests.support.waiting import eventually
-from vmafx.devcluster.components import APISERVER
+from vmafx.devcluster.components import APISERVER, CONTROLLER_MANAGER
 from vmafx.kube import ObjectKey
 from vmafx.kube.core import LEASES
 
@@ -125,6 +125,10 @@ async def killed_api_server(run: ServingChaos, folder: Path, rng: random.Random)
             await asyncio.to_thread(start, run.cluster, APISERVER, command)
             kills += 1
         await edited.wait()
+        # An API server that has just started lists its groups before those of CRDs are served. A garbage collector that
+        # looks then drops its watch of services, and never hears of those deleted in the meantime.
+        command = await asyncio.to_thread(kill, run.cluster, CONTROLLER_MANAGER)
+        await asyncio.to_thread(start, run.cluster, CONTROLLER_MANAGER, command)
 
     with operator(run.cluster, run.namespace, folder) as process:
         await run.run(disturb)

@@ -26,6 +26,7 @@ MAX_PRE_STOP = 1.0  # seconds: longer preStop sleeps are shortened to this, sinc
 class _ServingPod(msgspec.Struct):
     pod: UntypedObject
     address: str
+    reporting: asyncio.Lock  # one report at a time: they must arrive in their order
     ready: bool | None = None  # as last reported
 
 
@@ -49,7 +50,7 @@ class ServingKubelet(PodRunner):
 
     async def run(self, pod: UntypedObject, stopped: asyncio.Event) -> None:
         uid = pod["metadata"]["uid"]
-        running = _ServingPod(pod, next(self._addresses))
+        running = _ServingPod(pod, next(self._addresses), asyncio.Lock())
         async with AsyncExitStack() as cleanup:
             if self._serve:
                 await cleanup.enter_async_context(_backend(running))
@@ -61,10 +62,11 @@ class ServingKubelet(PodRunner):
                 await asyncio.sleep(min(_pre_stop_seconds(pod), MAX_PRE_STOP))
 
     async def _report_readiness(self, running: _ServingPod) -> None:
-        ready = self.ready(running.pod["metadata"]["name"])
-        if ready != running.ready:
-            running.ready = ready
-            await self.report(running.pod, _status(running, ready=ready))
+        async with running.reporting:
+            ready = self.ready(running.pod["metadata"]["name"])
+            if ready != running.ready:
+                running.ready = ready
+                await self.report(running.pod, _status(running, ready=ready))
 
 
 def _backend(running: _ServingPod) -> Backend:

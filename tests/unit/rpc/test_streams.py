@@ -162,9 +162,12 @@ async def test_a_message_that_is_too_large_ends_the_call_and_is_not_taken_for_th
 
 @pytest.mark.parametrize("during", ["read", "work", "write"])
 async def test_a_cancellation_reaches_the_servicer(during: str) -> None:
+    replied = asyncio.Event()  # the first reply is written, and the servicer runs again
+
     async def score(requests: Requests) -> Replies:
         await anext(requests)
         yield frame_score(0)
+        replied.set()
         if during == "work":
             await asyncio.Event().wait()
         while during == "write":
@@ -177,10 +180,13 @@ async def test_a_cancellation_reaches_the_servicer(during: str) -> None:
         call = server.open()
         await call.write(config())
         assert (await call.read()).HasField("frame_score")
+        await replied.wait()
         call.cancel()
         await eventually(lambda: server.calls.outcomes, "the servicer has ended")
-        # A generator that is not running, since its reply is being written, is closed.
-        assert server.calls.outcomes == ["GeneratorExit" if during == "write" else "CancelledError"]
+        # A generator that is not running, since its reply is being written, is closed. While it waits for a message,
+        # gRPC may report the end of the messages before it cancels the call: the reply that follows has no reader.
+        expected = {"write": {"GeneratorExit"}, "work": {"CancelledError"}, "read": {"CancelledError", "GeneratorExit"}}
+        assert {*server.calls.outcomes} <= expected[during]
         assert await server.is_served()
 
 

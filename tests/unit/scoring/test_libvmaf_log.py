@@ -41,6 +41,12 @@ def test_columns_have_short_names() -> None:
     }  # fmt: skip
 
 
+@given(st.permutations(["integer_motion2", "vmaf", "psnr_cb", "integer_vif_scale0", "new", "psnr_y", "integer_adm2"]))
+def test_columns_have_one_order_whatever_that_of_libvmaf_is(names: list[str]) -> None:
+    found = read(log([dict.fromkeys(names, 50.0)]), 1)
+    assert list(found.values) == ["adm2", "motion2", "vif_scale0", "psnr_y", "psnr_cb", "vmaf", "new"]
+
+
 def test_a_log_of_several_blocks_keeps_the_order_of_its_frames() -> None:
     frames = [{"adm2": number / 4, "vmaf": 99 - number / 128} for number in range(2 * BLOCK + 7)]
     found = read(log(frames, numbers=range(0, 3 * len(frames), 3)), 3 * len(frames) - 2, subsample=3)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmafx.scoring.errors import BadInput
-from vmafx.tune.encoders import DEFAULT_ENCODERS, ENCODERS, Variant, library_of
+from vmafx.tune.encoders import ENCODERS, Variant, library_of
 
 X264 = ENCODERS["libx264"]
 
@@ -80,7 +80,3 @@ def test_ffmpeg_is_preferred_and_pyav_takes_what_it_lacks() -> None:
         library_of(X264, set(), {"libx265"})
     assert error.value.why == "neither ffmpeg nor PyAV on this machine has the encoder libx264"
     assert "VMAFX_FFMPEG_BIN" in error.value.remedy
-
-
-def test_the_usual_encoders_need_no_hardware() -> None:
-    assert not any(ENCODERS[name].hardware for name in DEFAULT_ENCODERS)

@@ -33,6 +33,12 @@ INFINITE_IF_EQUAL = {
     "psnr_hvs_cr": PLANES[2:],
     "ciede2000": PLANES,
 }
+# The order of columns in results; libvmaf's own depends on which of its threads ends first.
+COLUMNS = (
+    "adm2", "adm_scale0", "adm_scale1", "adm_scale2", "adm_scale3", "motion2", "motion", "motion3",
+    "vif_scale0", "vif_scale1", "vif_scale2", "vif_scale3",
+    *PLANES, "ssim", "ms_ssim", "psnr_hvs", "psnr_hvs_y", "psnr_hvs_cb", "psnr_hvs_cr", "ciede", "cambi", "vmaf",
+)  # fmt: skip
 PERFECT = 100.0
 PSNR_CAPS = {6.0 * depth + 12 for depth in (8, 10, 12, 16)}  # libvmaf's psnr of identical planes, by bit depth
 BLOCK = 4096  # frames that are parsed before their values are moved to the columns
@@ -59,7 +65,7 @@ def read_log(file: BinaryIO, sent: int, subsample: int, features: Sequence[str])
         raise EngineFailure(f"libvmaf's log has {len(numbers)} frames, but {sent} were sent to it")
     for name in columns:
         _check_column(name, columns, numbers)
-    values = {_short_name(name): column for name, column in columns.items()}
+    values = dict(sorted(((_short_name(name), column) for name, column in columns.items()), key=_place))
     for required in ("vmaf", *(FEATURES[feature][1] for feature in features)):
         if required not in values:
             raise EngineFailure(f"libvmaf's log has no {required}")
@@ -157,6 +163,12 @@ def libvmaf_features(features: Sequence[str]) -> list[str]:
     """libvmaf's names of the features; psnr_hvs and ciede add psnr, which shows whether planes are equal."""
     names = [FEATURES[feature][0] for feature in features]
     return [*names, "psnr"] if {"psnr_hvs", "ciede"} & set(features) and "psnr" not in features else names
+
+
+def _place(item: tuple[str, Column]) -> tuple[int, str]:
+    """Where a column stands; those that vmafx does not know follow, by name."""
+    name, _ = item
+    return (COLUMNS.index(name) if name in COLUMNS else len(COLUMNS), name)
 
 
 def _short_name(name: str) -> str:

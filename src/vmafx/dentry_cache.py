@@ -11,8 +11,9 @@ import sys
 
 OPENAT2 = 437  # the same number on every architecture that vmafx runs on
 AT_FDCWD = -100
-RESOLVE_CACHED = 0x20  # since Linux 5.12
-_HOW = struct.pack("3Q", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_CACHED) if sys.platform == "linux" else b""
+RESOLVE_NO_SYMLINKS, RESOLVE_CACHED = 0x04, 0x20  # the latter since Linux 5.12
+_RESOLVE = RESOLVE_NO_SYMLINKS | RESOLVE_CACHED
+_HOW = struct.pack("3Q", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE) if sys.platform == "linux" else b""
 
 # File systems whose inodes are in memory while a name of them is cached (linux/magic.h). Others may ask a server before
 # they answer fstat(): NFS and FUSE, and overlayfs, which may lie over those.
@@ -35,7 +36,8 @@ _statfs = getattr(_libc, "fstatfs", None)
 def open_cached(path: bytes) -> int | None:
     """A descriptor that refers to the file (O_PATH), as os.open; None if the path cannot be looked up without waiting.
 
-    None also if there is no such file, and where the kernel does not support such lookups.
+    None also if there is no such file, if a symbolic link leads to it, and where the kernel does not support such
+    lookups.
     """
     if not _HOW:
         return None

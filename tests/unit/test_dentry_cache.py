@@ -26,17 +26,15 @@ def test_a_file_that_was_used_is_found(tmp_path: Path) -> None:
         os.close(fd)
 
 
-def test_links_are_followed(tmp_path: Path) -> None:
-    file, link = tmp_path / "clip", tmp_path / "link"
-    file.write_bytes(b"content")
-    link.symlink_to(file)
-    link.stat()
-    fd = open_cached(os.fsencode(link))
-    assert fd is not None
-    try:
-        assert os.fstat(fd).st_ino == file.stat().st_ino
-    finally:
-        os.close(fd)
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    folder, link = tmp_path / "clips", tmp_path / "link"
+    folder.mkdir()
+    (folder / "clip").write_bytes(b"content")
+    (folder / "other").symlink_to(folder / "clip")
+    link.symlink_to(folder)
+    for path in (folder / "other", link / "clip"):
+        path.stat()
+        assert open_cached(os.fsencode(path)) is None
 
 
 def test_a_file_that_does_not_exist_is_not_found(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """The request that a handler gets: parameters, headers, peer, and the body, read within limits."""
 
 import asyncio
-import random
+import itertools
 import re
+import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,6 +21,7 @@ CONTINUE = "100-continue"
 AWAITS_BODY = web.RequestKey("awaits_body", bool)  # whether the whole body of a request is being read
 ID_HEADER = "X-Request-Id"
 _ID = web.RequestKey("id", str)
+_PROCESS, _COUNT = secrets.token_hex(10), itertools.count(1)  # together an ID that no other process has
 _VALID_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -27,8 +29,7 @@ def request_id(request: web.Request) -> str:
     """The ID of a request, for logs and responses: the caller's own if it sent one, else a new one."""
     if _ID not in request:
         sent = request.headers.getall(ID_HEADER, [])
-        # Not secret, so it need not cost a system call.
-        request[_ID] = sent[0] if len(sent) == 1 and _VALID_ID.fullmatch(sent[0]) else f"{random.getrandbits(128):032x}"
+        request[_ID] = sent[0] if len(sent) == 1 and _VALID_ID.fullmatch(sent[0]) else f"{_PROCESS}{next(_COUNT):012x}"
     return request[_ID]
 
 

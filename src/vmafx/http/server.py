@@ -55,9 +55,10 @@ async def serve_http(
     if address is None:
         yield 0
         return
-    handlers, active = HandlerRunner(limits, site), _ActiveConnections()
+    active = _ActiveConnections()
+    handlers = HandlerRunner(limits, site, active)
     runner = web.AppRunner(
-        _app(site, handlers, active, limits), handler_cancellation=True, access_log=None, logger=_logger(),
+        _app(site, handlers, limits), handler_cancellation=True, access_log=None, logger=_logger(),
         auto_decompress=False, max_line_size=limits.first_line_bytes, max_field_size=limits.header_bytes,
         max_headers=limits.headers, keepalive_timeout=limits.idle_seconds, lingering_time=limits.linger_seconds,
         shutdown_timeout=limits.stop_seconds,
@@ -83,8 +84,8 @@ async def serve_http(
         await runner.cleanup()
 
 
-def _app(site: Site, handlers: "HandlerRunner", active: "_ActiveConnections", limits: ServerLimits) -> web.Application:
-    app = web.Application(client_max_size=limits.body_bytes, middlewares=[active.track, handlers.respond])
+def _app(site: Site, handlers: "HandlerRunner", limits: ServerLimits) -> web.Application:
+    app = web.Application(client_max_size=limits.body_bytes, middlewares=[handlers.respond])
     for path, probe in site.probes.items():
         app.router.add_get(path, handlers.wrap_probe(probe), expect_handler=_expect_later)
     for route in site.routes:
@@ -116,13 +117,11 @@ class _ActiveConnections:
     def __init__(self) -> None:
         self._active: dict[object, web.Request] = {}
 
-    @web.middleware
-    async def track(self, request: web.Request, handler: RawHandler) -> web.StreamResponse:
+    def add(self, request: web.Request) -> None:
         self._active[request.protocol] = request
-        try:
-            return await handler(request)
-        finally:
-            self._active.pop(request.protocol, None)
+
+    def remove(self, request: web.Request) -> None:
+        self._active.pop(request.protocol, None)
 
     def close_idle(self, connections: Iterable[RequestHandler]) -> bool:
         """Close the oldest idle connection, or if there is none, the oldest that waits for a body.
@@ -150,8 +149,8 @@ class _RejectedConnection(asyncio.Protocol):
 class HandlerRunner:
     """Runs handlers, and turns their errors into problems."""
 
-    def __init__(self, limits: ServerLimits, site: Site) -> None:
-        self._limits, self._site = limits, site
+    def __init__(self, limits: ServerLimits, site: Site, active: _ActiveConnections) -> None:
+        self._limits, self._site, self._active = limits, site, active
         self._sender = ResponseSender(limits, self._problem)
 
     def cancel_streams(self) -> None:
@@ -180,20 +179,24 @@ class HandlerRunner:
     @web.middleware
     async def respond(self, request: web.Request, handler: RawHandler) -> web.StreamResponse:
         """Every request gets a response, errors included."""
+        self._active.add(request)
         try:
-            if self._site.hosts is not None:
-                self._site.hosts.check(request.headers.getall("Host", []))
-            response = await handler(request)
-        except ConnectionError:
-            raise
-        except Exception as error:  # noqa: BLE001 - one failed request must not affect the others
-            response = to_aiohttp(request, self._problem(error, request).response())
-            if isinstance(error, web.HTTPMethodNotAllowed):
-                response.headers["Allow"] = error.headers["Allow"]
-        if response.status in CLOSING_STATUSES or (request.headers.get("Expect") and not request.content.is_eof()):
-            response.force_close()  # without 100 Continue, the client may send its next request instead of the body
-        await self._sender.finish(request, response)
-        return response
+            try:
+                if self._site.hosts is not None:
+                    self._site.hosts.check(request.headers.getall("Host", []))
+                response = await handler(request)
+            except ConnectionError:
+                raise
+            except Exception as error:  # noqa: BLE001 - one failed request must not affect the others
+                response = to_aiohttp(request, self._problem(error, request).response())
+                if isinstance(error, web.HTTPMethodNotAllowed):
+                    response.headers["Allow"] = error.headers["Allow"]
+            if response.status in CLOSING_STATUSES or (request.headers.get("Expect") and not request.content.is_eof()):
+                response.force_close()  # without 100 Continue, the client may send its next request instead of the body
+            await self._sender.finish(request, response)
+            return response
+        finally:
+            self._active.remove(request)
 
     def _problem(self, error: Exception, request: web.Request) -> ProblemDetails:
         known = request_id(request)

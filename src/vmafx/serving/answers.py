@@ -68,13 +68,26 @@ class KnownAnswers:
         self._waiting: list[_Search] = []
         self._searching: set[asyncio.Task[None]] = set()
         self._repeatable: OrderedDict[bytes, tuple[_Found, float]] = OrderedDict()  # with the end of its time
+        self._unchanged: set[SeenFile] = set()  # those looked at in this turn of the event loop
 
     def repeat(self, body: bytes) -> bytes | None:
         """The answer to a request whose body is that of one which `find` has just answered, if no clip has changed."""
         found, until = self._repeatable.get(body, _NOTHING)
-        if self._now() > until or not all(file.is_unchanged() for file in found.files):
+        if self._now() > until:
             return None
+        for file in found.files:
+            if file not in self._unchanged and not self._look_at(file):
+                return None
         return found.answer
+
+    def _look_at(self, file: SeenFile) -> bool:
+        """Whether it is unchanged, for all requests that have arrived: later ones come in a later turn of the loop."""
+        if not file.is_unchanged():
+            return False
+        if not self._unchanged:
+            asyncio.get_running_loop().call_soon(self._unchanged.clear)
+        self._unchanged.add(file)
+        return True
 
     async def find(
         self, spec: ScoreRequest, digests: Mapping[str, str], names: Mapping[str, str], body: bytes = b""

@@ -45,16 +45,19 @@ class ContentIdentity(NamedTuple):
 
 
 class SeenFile(NamedTuple):
-    """A file that a path led to."""
+    """A file, and its path without symbolic links."""
 
     path: bytes
-    real_path: str  # without symbolic links
     identity: ContentIdentity
 
     @classmethod
     def of(cls, path: str, fd: int) -> "SeenFile | None":
-        """None if it cannot be found again without waiting for a disk or a server. `path` was opened as `fd`."""
-        return cls(os.fsencode(path), _real_path(fd), ContentIdentity.of_file(fd)) if keeps_inodes(fd) else None
+        """None if it cannot be found again without waiting for a disk or a server. `path` was opened as `fd`.
+
+        None also if the path has links: where they lead would have to be compared with the allowed folders again.
+        """
+        real = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - making a Path takes longer than the call
+        return cls(os.fsencode(path), ContentIdentity.of_file(fd)) if real == path and keeps_inodes(fd) else None
 
     def is_unchanged(self) -> bool:
         """Whether the path still leads to this file, with the same content; False if that cannot be told at once."""
@@ -62,13 +65,9 @@ class SeenFile(NamedTuple):
         if fd is None:
             return False
         try:
-            return _real_path(fd) == self.real_path and ContentIdentity.of_file(fd) == self.identity
+            return ContentIdentity.of_file(fd) == self.identity
         finally:
             os.close(fd)
-
-
-def _real_path(fd: int) -> str:
-    return os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - making a Path takes longer than the call
 
 
 def clip_source(spec: ScoreRequest, part: InputPart, name: str = "") -> Source:

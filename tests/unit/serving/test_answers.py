@@ -13,7 +13,7 @@ from tests.support.waiting import eventually
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.serving import answers
 from vmafx.serving.answers import MAX_REPEATABLE_BODY, MAX_SEARCHES, REPEATABLE_SECONDS, KnownAnswers
-from vmafx.serving.clips import ContentIdentity, Identified, identify
+from vmafx.serving.clips import ContentIdentity, Identified, SeenFile, identify
 from vmafx.serving.models import ServedModels
 from vmafx.serving.request import ScoreRequest
 from vmafx.serving.results import ResultStore
@@ -174,6 +174,24 @@ async def test_a_request_is_not_repeated_once_a_clip_has_changed(
     await asyncio.to_thread(change, repeated)
     assert repeated.repeat() is None
     assert await repeated.find() is None
+
+
+async def test_requests_that_have_arrived_share_a_look_at_their_clips(
+    repeated: Repeated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look = list[SeenFile](), SeenFile.is_unchanged
+
+    def is_unchanged(file: SeenFile) -> bool:
+        looks.append(file)
+        return look(file)
+
+    monkeypatch.setattr(SeenFile, "is_unchanged", is_unchanged)
+    await repeated.find()
+    assert [repeated.repeat() for _ in range(10)] == [b"answer"] * 10
+    assert len(looks) == 2
+    overwrite(repeated)
+    await asyncio.sleep(0)  # a request that arrives now is handled in the next turn of the loop
+    assert repeated.repeat() is None
 
 
 async def test_a_result_that_is_not_kept_any_more_is_noticed_after_some_seconds(repeated: Repeated) -> None:

@@ -14,10 +14,10 @@ Roles, one process each
     agent/           scores jobs on a machine that is not a Kubernetes node
     trainer/         trains a model on the scores of the fleet
     serving/         the scoring server: scores over HTTP, without a cluster
-    tune/            encodes a source in many ways, and finds the settings for a quality
     worker/          scores one attempt, as a Pod's container or an agent's child process
 
-Behind the commands
+Behind the commands and roles
+    tune/            encodes a source in many ways, and finds the settings for a quality
     fleet/           jobs, nodes and the queue as commands show them; job submission
     devcluster/      etcd and kube-apiserver on this machine, for `vmafx dev` and the tests
 

@@ -89,6 +89,15 @@ def ladder(
     key_frames: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time between key frames.", rich_help_panel=LADDER)
     ] = 2.0,
+    shots: Annotated[
+        bool,
+        typer.Option(
+            "--shots",
+            help="Find the cuts of the source, and in each rung a quality for each shot with which it has the score "
+            "of the rung.",
+            rich_help_panel=LADDER,
+        ),
+    ] = False,
     model: ModelFlag = DEFAULT_MODEL,
     pooling: PoolingFlag = "mean",
     json: JsonFlag = False,
@@ -135,6 +144,7 @@ def ladder(
             max_rate=_parse_rate(max_rate, "--max-rate"),
             min_rate=_parse_rate(min_rate, "--min-rate"),
             key_frames=key_frames,
+            shots=shots,
         )
         if not 0.5 <= spacing <= 50 or not 0.1 <= key_frames <= 60:
             raise BadInput("options", "--spacing must be 0.5 to 50 points, and --key-frames 0.1 to 60 seconds")
@@ -163,7 +173,9 @@ def _deliverable(result: LadderResult, floor: float | None) -> Deliverable:
         show=lambda: _print(result),
         as_json=lambda: as_json(result),
         render=lambda path: _renderer(path)(result),
-        encodes=[(f"{one.height}p-{one.encode.quality:g}", one.encode) for one in result.rungs],
+        encodes=[
+            (f"{one.height}p-{one.encode.quality:g}{'-shots' if one.shots else ''}", one.encode) for one in result.rungs
+        ],
         figures=[
             Figures(result.encoder, result.preset, one.encode.quality, one.height, one.encode) for one in result.rungs
         ],
@@ -194,11 +206,11 @@ def _print(result: LadderResult) -> None:
     for one in result.rungs:
         encode = one.encode
         kbits = f"{encode.bitrate / 1000:,.0f}" if encode.bitrate >= 10_000 else f"{encode.bitrate / 1000:.2f}"
-        table.add_row(
-            f"{one.width}x{one.height}", f"{encode.quality:g}", kbits, f"{encode.score:.3f}", f"{encode.lowest:.2f}"
-        )
+        table.add_row(f"{one.width}x{one.height}", one.quality, kbits, f"{encode.score:.3f}", f"{encode.lowest:.2f}")
     console.print(table)
-    console.print(Text(f"of {len(result.encodes)} encodes; a key frame every {result.keyFrames} frames", style="dim"))
+    cuts = f", and at the start of each of the {len(result.shots)} shots" if len(result.shots) > 1 else ""
+    summary = f"of {len(result.encodes)} encodes; a key frame every {result.keyFrames} frames{cuts}"
+    console.print(Text(summary, style="dim"), soft_wrap=True)
     for note in result.notes:
         console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
 

@@ -85,7 +85,7 @@ class Workshop:
     ) -> None:
         self.source, self.settings, self.tools, self.folder = source, settings, tools, folder
         self.scorer = scorer
-        self._slots = asyncio.Semaphore(settings.encodes)
+        self.slots = asyncio.Semaphore(settings.encodes)
 
     def of_source(self, source: ProbedClip) -> "Workshop":
         """The same for another source."""
@@ -100,7 +100,7 @@ class Workshop:
         frames = source_frames(self.source, plan.variant.encoder.bit_depths, plan.size)
         options = EncodeOptions.of(plan.variant, plan.quality, plan.gop, self.settings.threads)
         key = encode_key(self.source.digest, frames, options, self.tools.identity(plan.variant.encoder))
-        async with self._slots:
+        async with self.slots:
             return await self.folder.get_or_make(
                 key,
                 plan.variant.encoder.container,

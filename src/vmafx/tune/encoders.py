@@ -30,6 +30,7 @@ class Encoder(msgspec.Struct, frozen=True, kw_only=True):
     presets: tuple[str, ...]  # from slow to fast, or from fast to slow
     preset: str
     options: Callable[[str, str], Mapping[str, str]]  # from a preset and a quality; the options of libavcodec
+    # With headers that depend on no quality, so that encodes can be joined: stitchable of x264, info of x265.
     fixed_gop: Callable[[int], Mapping[str, str]] = _plain_gop
     bit_depths: tuple[int, ...] = (8, 10)
 
@@ -121,13 +122,13 @@ _ALL = (
         name="libx264", codec="H.264", container="mp4", best=0, worst=51, step=0.1, qualities=(18, 23, 28, 33),
         presets=X26X_PRESETS, preset="medium",
         options=lambda preset, quality: {"preset": preset, "crf": quality},
-        fixed_gop=lambda frames: {**_plain_gop(frames), "sc_threshold": "0"},
+        fixed_gop=lambda frames: {**_plain_gop(frames), "sc_threshold": "0", "x264-params": "stitchable=1"},
     ),
     Encoder(
         name="libx265", codec="HEVC", container="mp4", best=0, worst=51, step=0.1, qualities=(20, 25, 30, 35),
         presets=X26X_PRESETS, preset="medium",
         options=lambda preset, quality: {"preset": preset, "crf": quality, "x265-params": "log-level=error"},
-        fixed_gop=lambda frames: {"x265-params": f"keyint={frames}:min-keyint={frames}:scenecut=0:open-gop=0"},
+        fixed_gop=lambda frames: {"x265-params": f"keyint={frames}:min-keyint={frames}:scenecut=0:open-gop=0:info=0"},
     ),
     Encoder(
         name="libvpx-vp9", codec="VP9", container="webm", best=0, worst=63, step=1, qualities=(24, 32, 40, 48),

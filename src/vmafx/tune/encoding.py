@@ -3,10 +3,11 @@
 import asyncio
 import errno
 import os
+import select
 import signal
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -36,6 +37,7 @@ from vmafx.tune.frames import SourceFrames
 PYAV_PROGRAM = str(Path(__file__).with_name("pyav_encode.py"))
 STALL_SECONDS = 600.0  # without an encoded frame: slow presets look hundreds of frames ahead
 PROBED_SPACE = 1 << 20  # bytes; without room for these, the disk counts as full
+BLOCK_SIZE = 1 << 20  # bytes that are moved at once
 MUXERS = {"mp4": "mp4", "webm": "webm", "mkv": "matroska"}
 OnFrames = Callable[[int], None]
 
@@ -169,6 +171,50 @@ async def run_encoder(
     return encoded
 
 
+async def feed_encoder(
+    encode: Callable[[FileIO], Coroutine[None, None, int]],
+    feed: Callable[[int, Callable[[], None]], Awaitable[None]],
+) -> int:
+    """Encode what `feed` writes to a pipe; it gets a function that ends the encoder. Returns the number of frames."""
+    reading, writing = os.pipe()
+    encoder = asyncio.create_task(encode(FileIO(reading)))
+
+    def stop_encoder() -> None:
+        encoder.cancel()
+
+    try:
+        await feed(writing, stop_encoder)
+    except BrokenPipeError:
+        pass  # the encoder has failed, and says why
+    except (ScoringError, asyncio.CancelledError):
+        encoder.cancel()
+        raise
+    finally:
+        os.close(writing)
+        await asyncio.wait([encoder])
+    return encoder.result()
+
+
+def copy_bytes(source: int, target: int, size: int | None = None) -> int:
+    """Move bytes from one pipe to another, up to `size` or the end; the kernel need not copy them.
+
+    Returns their number. Raises BrokenPipeError once nothing reads the other pipe any more, even if the first one
+    stalls.
+    """
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    poll.register(target, 0)  # reports its errors
+    copied = 0
+    while size is None or copied < size:
+        if any(fd == target for fd, _ in poll.poll()):
+            raise BrokenPipeError
+        wanted = BLOCK_SIZE if size is None else min(size - copied, BLOCK_SIZE)
+        if not (moved := os.splice(source, target, wanted)):
+            break
+        copied += moved
+    return copied
+
+
 @asynccontextmanager
 async def _stall_limit(name: str, on_frames: OnFrames) -> AsyncIterator[OnFrames]:
     """Ends an encoder that hangs; yields a function for its progress."""
@@ -215,14 +261,21 @@ def _command(
     ]
 
 
-def _failure(name: str, code: int, lines: deque[str], path: Path) -> ScoringError:
+def disk_error(path: Path) -> NodeFault | None:
+    """Why a file cannot grow, if it cannot; what the system says is free may be another's, as with a quota."""
     try:
-        with path.open("ab") as file:  # what the system says is free may be another's, as with a quota
+        with path.open("ab") as file:
             file.write(bytes(PROBED_SPACE))
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             return NodeFault(f"the disk of {path.parent} is full; make room, or choose another folder with --work")
         return NodeFault(f"the folder {path.parent} for encodes cannot be used: {error.strerror}")
+    return None
+
+
+def _failure(name: str, code: int, lines: deque[str], path: Path) -> ScoringError:
+    if (fault := disk_error(path)) is not None:
+        return fault
     failed = f"{name} failed with {exit_description(code)}"
     if code == -signal.SIGKILL:
         return NodeFault(f"{failed}: probably killed because this machine or its cgroup ran out of memory")

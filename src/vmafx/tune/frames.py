@@ -34,6 +34,12 @@ class SourceFrames(msgspec.Struct, frozen=True):
         return FrameFormat(self.conversion.width, self.conversion.height, self.conversion.pixel_format)
 
     @property
+    def frame_bytes(self) -> int:
+        """Of a raw frame: 4:2:0 of an even size."""
+        samples = self.conversion.width * self.conversion.height * 3 // 2
+        return samples if self.conversion.pixel_format == "yuv420p" else samples * 2
+
+    @property
     def rate_text(self) -> str:
         return f"{self.rate.numerator}/{self.rate.denominator}"
 

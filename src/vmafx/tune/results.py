@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from vmafx.tune.scenes import Shot
+
 
 class EncodeResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One encode; `error` instead of a score if it failed."""
@@ -105,12 +107,35 @@ class CompareResult(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-class LadderPoint(msgspec.Struct, frozen=True):
-    """An encode in one size."""
+class ShotEncode(msgspec.Struct, frozen=True, kw_only=True):
+    """A shot in one rung; its bitrate is of the video alone, without the container."""
+
+    quality: float
+    bitrate: float
+    score: float
+    lowest: float  # of a frame
+    reached: bool  # the score of the rung
+    tried: int  # settings
+
+
+class LadderPoint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An encode in one size. With `shots`, one for each shot of the source, it was joined of their encodes.
+
+    Its `encode` is then that of the joined file, with the quality that the whole source had for `target`.
+    """
 
     width: int
     height: int
     encode: EncodeResult
+    target: float | None = None
+    shots: tuple[ShotEncode, ...] = ()
+
+    @property
+    def quality(self) -> str:
+        """The setting, or those of all shots, for people."""
+        qualities = [one.quality for one in self.shots] or [self.encode.quality]
+        low, high = min(qualities), max(qualities)
+        return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 class LadderResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +150,7 @@ class LadderResult(msgspec.Struct, frozen=True, kw_only=True):
     keyFrames: int  # frames from one to the next
     rungs: tuple[LadderPoint, ...]
     encodes: tuple[LadderPoint, ...]
+    shots: tuple[Shot, ...] = ()  # of the source; each begins with a key frame
     notes: tuple[str, ...] = ()
     schema: Literal[1] = 1  # increased when a field changes its meaning
 

@@ -1,0 +1,218 @@
+"""ShotLadder: for each rung of a ladder and each shot, the setting with which the shot reaches the score of the rung.
+
+All rungs are searched in rounds. In a round, the shots are encoded that have a new setting, the shots of each rung are
+joined to a file, and all files are scored as wholes. The values of their frames say what each shot has reached. So the
+score, the bitrate and the lowest frame of a rung are always those of a file that is there.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from vmafx.scoring.batch import ClipFailed, ClipScored
+from vmafx.scoring.errors import ScoringError
+from vmafx.scoring.pooling import pool
+from vmafx.scoring.result import Report
+from vmafx.tasks import in_thread
+from vmafx.tune.compare import EncodePlan, OnProgress, TuneProgress, Workshop, encode_result
+from vmafx.tune.encoders import Variant
+from vmafx.tune.results import EncodeResult, LadderPoint, ShotEncode
+from vmafx.tune.scenes import Shot
+from vmafx.tune.search import Goal, QualityRange, next_step
+from vmafx.tune.shots import Packet, ShotEncoder, ShotFailed, ShotPlan, packets_of
+from vmafx.tune.work_folder import KeptEncode
+
+MAX_ROUNDS = 8
+REACH = 0.25  # of the encoder's range: how far the setting of a shot may be from that of the rung
+MIN_STEP = 0.5  # of a setting: finer ones take more rounds than they save bits
+Settings = tuple[float, ...]  # one for each shot
+Measured = tuple[Settings, KeptEncode, ClipScored]
+
+
+class ShotLadder:
+    """Encodes the rungs of one ladder by shots. The rungs have been encoded as wholes before."""
+
+    def __init__(
+        self, workshop: Workshop, variant: Variant, gop: int, shots: Sequence[Shot], on_progress: OnProgress
+    ) -> None:
+        self._workshop, self._variant, self._gop = workshop, variant, gop
+        self._shots, self._on_progress = shots, on_progress
+
+    async def run(self, rungs: Sequence[LadderPoint], encodes: Sequence[LadderPoint]) -> list[LadderPoint]:
+        """The rungs by shots, in order; one that failed has an error. `encodes` are all encodes of the whole source.
+
+        Raises ScoringError if the source is bad.
+        """
+        searches = [await self._search(rung, encodes) for rung in rungs]
+        for number in range(1, MAX_ROUNDS + 1):
+            last = number == MAX_ROUNDS
+            pending = [one for one in searches if not one.failure and one.is_pending(last=last)]
+            if not pending:
+                break
+            await self._encode(pending, number)
+            await self._score([one for one in pending if not one.failure], number)
+        return [await one.result() for one in searches]
+
+    async def _search(self, rung: LadderPoint, encodes: Sequence[LadderPoint]) -> "_RungSearch":
+        """What the encodes of the whole source in this size say about each shot is where its search starts."""
+        size = rung.width, rung.height
+        same_size = [one.encode for one in encodes if (one.width, one.height) == size and one.encode.score is not None]
+        plans = [EncodePlan(self._variant, one.quality, size, self._gop) for one in same_size]
+        kept = [await self._workshop.encode(plan, lambda _: None) for plan in plans]  # all of them are in the folder
+        curves = [dict[float, float]() for _ in self._shots]
+        for plan, outcome in zip(plans, await self._workshop.score(kept, lambda *_: None), strict=True):
+            if isinstance(outcome, ClipScored):
+                for curve, score in zip(curves, self._scores(outcome.report), strict=True):
+                    curve[score] = plan.quality
+        encoder = ShotEncoder(self._workshop, self._variant, size, self._gop)
+        return _RungSearch(rung, self._shots, encoder, self._variant.encoder.range, curves)
+
+    def _scores(self, report: Report) -> list[float]:
+        return shot_scores(report, self._shots, self._workshop.settings.options.pooling)
+
+    async def _encode(self, searches: Sequence["_RungSearch"], number: int) -> None:
+        total = sum(shot.frames for shot in self._shots) * len(searches)
+        done = dict.fromkeys(range(len(searches)), 0)
+
+        def report(index: int, frames: int) -> None:
+            done[index] = frames
+            share = min(sum(done.values()) / total, 1.0)
+            finished = sum(one.kept is not None for one in searches)
+            stage = f"round {number}: encoding shots"
+            self._on_progress(TuneProgress(stage, searches[index].name, share, finished, len(searches)))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for index, one in enumerate(searches):
+                    group.create_task(one.encode(partial(report, index)))
+        except* ScoringError as failures:  # of the source
+            raise failures.exceptions[0] from None
+
+    async def _score(self, searches: Sequence["_RungSearch"], number: int) -> None:
+        total = sum(shot.frames for shot in self._shots) * len(searches)
+        done = dict.fromkeys(range(len(searches)), 0)
+
+        def report(index: int, frames: int) -> None:
+            done[index] = frames
+            share = min(sum(done.values()) / total, 1.0)
+            self._on_progress(TuneProgress(f"round {number}: scoring", searches[index].name, share))
+
+        kept = [one.kept for one in searches if one.kept is not None]
+        if not kept:
+            return
+        for one, outcome in zip(searches, await self._workshop.score(kept, report), strict=True):
+            one.note(outcome, self._scores(outcome.report) if isinstance(outcome, ClipScored) else [])
+
+
+def shot_scores(report: Report, shots: Sequence[Shot], pooling: str) -> list[float]:
+    """The pooled score of each shot."""
+    values = report.values["vmaf"]
+    return [pool(values[shot.first : shot.end], pooling) for shot in shots]
+
+
+class _RungSearch:
+    """The settings of the shots of one rung, each searched on its own."""
+
+    def __init__(
+        self,
+        rung: LadderPoint,
+        shots: Sequence[Shot],
+        encoder: ShotEncoder,
+        qualities: QualityRange,
+        curves: Sequence[Mapping[float, float]],
+    ) -> None:
+        self._rung, self._shots, self._encoder = rung, shots, encoder
+        self._goal = Goal(rung.encode.score or 0.0)
+        self._range = near(qualities, rung.encode.quality)
+        self._starts = [likely_setting(curve, self._goal.aim, rung.encode.quality) for curve in curves]
+        self._tried: list[dict[float, float]] = [{} for _ in shots]
+        self._wanted: Settings = ()
+        self._measured: Measured | None = None
+        self.kept: KeptEncode | None = None  # the file of this round
+        self.failure = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self._rung.height}p {self._rung.encode.quality:g}"
+
+    def is_pending(self, *, last: bool) -> bool:
+        """Whether there are settings to try, or those that were found are not proven as one file."""
+        steps = [
+            next_step(self._goal, tried, self._range, start)
+            for tried, start in zip(self._tried, self._starts, strict=True)
+        ]
+        self._wanted = tuple(
+            self._best(tried) if last and not step.done else step.quality
+            for tried, step in zip(self._tried, steps, strict=True)
+        )
+        self.kept = None
+        return self._measured is None or self._measured[0] != self._wanted
+
+    def _best(self, tried: Mapping[float, float]) -> float:
+        """The cheapest setting that reaches the goal, else the best one."""
+        return max((one for one, score in tried.items() if score >= self._goal.score), default=min(tried))
+
+    async def encode(self, on_frames: Callable[[int], None]) -> None:
+        """Encode the shots with the settings that are wanted, and join them."""
+        plans = [
+            ShotPlan(number, shot, quality)
+            for number, (shot, quality) in enumerate(zip(self._shots, self._wanted, strict=True), 1)
+        ]
+        try:
+            self.kept = await self._encoder.join(await self._encoder.encode(plans, on_frames))
+        except ShotFailed as error:
+            self.failure = str(error)
+
+    def note(self, outcome: ClipScored | ClipFailed, scores: Sequence[float]) -> None:
+        if isinstance(outcome, ClipFailed) or self.kept is None:
+            self.failure = f"the joined shots: {outcome.error}" if isinstance(outcome, ClipFailed) else ""
+            return
+        self._measured = self._wanted, self.kept, outcome
+        for tried, quality, score in zip(self._tried, self._wanted, scores, strict=True):
+            tried[quality] = score
+
+    async def result(self) -> LadderPoint:
+        """The rung with the file that was found, and what each shot has of it."""
+        plan = EncodePlan(self._encoder.variant, self._rung.encode.quality)
+        if self.failure or self._measured is None:
+            return msgspec.structs.replace(self._rung, encode=EncodeResult(quality=plan.quality, error=self.failure))
+        settings, kept, scored = self._measured
+        packets, values = await in_thread(packets_of, kept.path), scored.report.values["vmaf"]
+        if not all(packets[shot.first].is_key for shot in self._shots):
+            error = "the joined shots do not each begin with a key frame"
+            return msgspec.structs.replace(self._rung, encode=EncodeResult(quality=plan.quality, error=error))
+        shots = tuple(
+            ShotEncode(
+                quality=quality,
+                bitrate=_bitrate(packets[shot.first : shot.end], kept.facts.rate),
+                score=tried[quality],
+                lowest=min(values[shot.first : shot.end]),
+                reached=tried[quality] >= self._goal.score,
+                tried=len(tried),
+            )
+            for shot, quality, tried in zip(self._shots, settings, self._tried, strict=True)
+        )
+        encode = encode_result(plan, kept, scored)
+        return msgspec.structs.replace(self._rung, encode=encode, target=self._goal.score, shots=shots)
+
+
+def _bitrate(packets: Sequence[Packet], rate: float) -> float:
+    return round(sum(one.size for one in packets) * 8 * rate / len(packets), 1)
+
+
+def near(qualities: QualityRange, quality: float) -> QualityRange:
+    """The settings around one. A shot that no setting makes good enough must not take the bits of all others."""
+    reach = REACH * (qualities.worst - qualities.best)
+    coarse = msgspec.structs.replace(qualities, step=max(qualities.step, MIN_STEP))
+    return msgspec.structs.replace(coarse, best=coarse.nearest(quality - reach), worst=coarse.nearest(quality + reach))
+
+
+def likely_setting(curve: Mapping[float, float], score: float, default: float) -> float:
+    """The setting for a score, between those of a curve of scores with their settings."""
+    if not curve:
+        return default
+    scores = sorted(curve)
+    return float(np.interp(score, scores, [curve[one] for one in scores]))

@@ -16,7 +16,7 @@ from prometheus_client.exposition import push_to_gateway
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.settings import Setting, Settings
 from vmafx.text import one_line, printable
-from vmafx.tune.results import CompareResult, EncodeResult, LadderResult, VariantResult
+from vmafx.tune.results import CompareResult, EncodeResult, LadderPoint, LadderResult, VariantResult
 
 COLUMNS = (
     "encoder", "preset", "quality", "codec", "bytes", "bitrate", "score", "p5", "lowest", "frames", "seconds", "fps",
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 
 LADDER_COLUMNS = (
     "rung", "width", "height", "encoder", "preset", "quality", "bytes", "bitrate", "score", "p5", "lowest", "frames",
-    "seconds", "fps", "error",
+    "seconds", "fps", "error", "shot", "firstFrame",
 )  # fmt: skip
 
 
@@ -77,21 +77,31 @@ def as_csv(result: CompareResult) -> bytes:
 
 
 def ladder_csv(result: LadderResult) -> bytes:
-    """A row for each encode; `rung` counts from the best one, and is empty for those that are none."""
+    """A row for each encode, and of rungs by shots for each shot; `rung` counts from the best one.
+
+    It is empty for encodes that are no rung, and `shot` for encodes of the whole source.
+    """
     output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(LADDER_COLUMNS)
-    for point in result.encodes:
-        facts = {
-            **msgspec.structs.asdict(point.encode),
+    writer = csv.DictWriter(output, LADDER_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for point in (*result.encodes, *(rung for rung in result.rungs if rung.shots)):
+        common = {
             "rung": result.rungs.index(point) + 1 if point in result.rungs else "",
             "width": point.width,
             "height": point.height,
             "encoder": result.encoder,
             "preset": result.preset,
         }
-        writer.writerow(_cell(facts[name]) for name in LADDER_COLUMNS)
+        for row in (msgspec.structs.asdict(point.encode), *_shot_rows(result, point)):
+            writer.writerow({name: _cell(value) for name, value in {**row, **common}.items()})
     return output.getvalue().encode()
+
+
+def _shot_rows(result: LadderResult, point: LadderPoint) -> Iterator[dict[str, object]]:
+    for number, (shot, encode) in enumerate(zip(result.shots, point.shots, strict=False), 1):
+        yield {
+            **msgspec.structs.asdict(encode), "shot": number, "firstFrame": shot.first, "frames": shot.frames,
+        }  # fmt: skip
 
 
 def _cell(value: object) -> object:

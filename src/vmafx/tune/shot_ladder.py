@@ -167,10 +167,10 @@ class _RungSearch:
             self.failure = str(error)
 
     def note(self, outcome: ClipScored | ClipFailed, scores: Sequence[float]) -> None:
-        if isinstance(outcome, ClipFailed) or self.kept is None:
-            self.failure = f"the joined shots: {outcome.error}" if isinstance(outcome, ClipFailed) else ""
-            return
-        self._measured = self._wanted, self.kept, outcome
+        if isinstance(outcome, ClipFailed):
+            self.failure = f"the joined shots: {outcome.error}"
+        elif self.kept is not None:
+            self._measured = self._wanted, self.kept, outcome
         for tried, quality, score in zip(self._tried, self._wanted, scores, strict=True):
             tried[quality] = score
 

@@ -208,7 +208,7 @@ def join_files(parts: Sequence[Path], path: Path, muxer: str, rate: Fraction) ->
                     source = container.streams.video[0]
                     if stream is None:
                         stream, headers = joined.add_stream_from_template(source, opaque=True), _headers(source)
-                        stream.time_base = 1 / rate
+                        stream.codec_context.codec_tag = source.codec_context.codec_tag  # hvc1, for Apple's players
                     if _headers(source) != headers:
                         raise EngineFailure(f"the headers of part {number} are not those of part 1")
                     for index, packet in enumerate(one for one in container.demux(source) if one.size):

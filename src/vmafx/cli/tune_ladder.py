@@ -39,7 +39,7 @@ from vmafx.tune.encoders import Variant
 from vmafx.tune.encoding import EncoderTools
 from vmafx.tune.ladder import Ladder, LadderSettings
 from vmafx.tune.outputs import Figures, as_json, ladder_csv, ladder_verdicts
-from vmafx.tune.results import LadderResult
+from vmafx.tune.results import LadderResult, options_text
 from vmafx.tune.work_folder import WorkFolder
 
 LADDER = "Ladder"
@@ -49,7 +49,12 @@ ENDINGS = (".html", ".json", ".csv", ".m3u8")
 def ladder(
     source: SourceArgument,
     encoder: Annotated[
-        str, typer.Option(metavar="ENCODER[:PRESET]", help="Encoder of the ladder.", rich_help_panel=LADDER)
+        str,
+        typer.Option(
+            metavar="ENCODER[:PRESET]",
+            help="Encoder of the ladder; options are added as :NAME=VALUE.",
+            rich_help_panel=LADDER,
+        ),
     ] = "libx264",
     heights: Annotated[
         str,
@@ -177,7 +182,8 @@ def _deliverable(result: LadderResult, floor: float | None) -> Deliverable:
             (f"{one.height}p-{one.encode.quality:g}{'-shots' if one.shots else ''}", one.encode) for one in result.rungs
         ],
         figures=[
-            Figures(result.encoder, result.preset, one.encode.quality, one.height, one.encode) for one in result.rungs
+            Figures(result.encoder, result.preset, options_text(result.options), one.height, one.encode)
+            for one in result.rungs
         ],
         verdicts=ladder_verdicts(result, floor),
     )
@@ -200,7 +206,7 @@ def _renderer(path: Path) -> Callable[[LadderResult], bytes]:
 
 def _print(result: LadderResult) -> None:
     console = Console()
-    table = Table(title=Text(f"{result.source.uri}, {result.encoder} {result.preset}"), title_justify="left")
+    table = Table(title=Text(f"{result.source.uri}, {result.variant}"), title_justify="left")
     for head in ("size", "quality", "kbit/s", "VMAF", "min"):
         table.add_column(head, justify="right", no_wrap=True)
     for one in result.rungs:

@@ -286,7 +286,12 @@ def encode_result(
 def variant_result(variant: Variant, encodes: Sequence[EncodeResult]) -> VariantResult:
     encoder = variant.encoder
     return VariantResult(
-        name=variant.name, encoder=encoder.name, preset=variant.preset, codec=encoder.codec, encodes=tuple(encodes)
+        name=variant.name,
+        encoder=encoder.name,
+        preset=variant.preset,
+        codec=encoder.codec,
+        encodes=tuple(encodes),
+        options=dict(variant.extras),
     )
 
 

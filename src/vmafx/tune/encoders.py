@@ -7,6 +7,17 @@ import msgspec
 import numpy as np
 
 from vmafx.scoring.errors import BadInput
+from vmafx.tune.encoder_options import (
+    AOM_OPTIONS,
+    SVT_OPTIONS,
+    VP9_OPTIONS,
+    X264_OPTIONS,
+    X265_OPTIONS,
+    Extras,
+    Options,
+    parse_extras,
+    with_extras,
+)
 from vmafx.tune.search import QualityRange, loss
 
 Library = Literal["ffmpeg", "pyav"]
@@ -33,6 +44,7 @@ class Encoder(msgspec.Struct, frozen=True, kw_only=True):
     # With headers that depend on no quality, so that encodes can be joined: stitchable of x264, info of x265.
     fixed_gop: Callable[[int], Mapping[str, str]] = _plain_gop
     bit_depths: tuple[int, ...] = (8, 10)
+    passed: Options = {}  # what people may pass on
 
     @property
     def range(self) -> QualityRange:
@@ -56,19 +68,21 @@ class Encoder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """An encoder with a preset: what is compared."""
+    """An encoder with a preset, and with options of its own: what is compared."""
 
     encoder: Encoder
     preset: str
+    extras: Extras = ()
 
     @property
     def name(self) -> str:
-        """As people write it: libx264, or libx264:slow."""
-        return self.encoder.name if self.preset == self.encoder.preset else f"{self.encoder.name}:{self.preset}"
+        """As people write it: libx264, libx264:slow, or libx264:slow:tune=film."""
+        preset = [] if self.preset == self.encoder.preset else [self.preset]
+        return ":".join([self.encoder.name, *preset, *(f"{name}={value}" for name, value in self.extras)])
 
     def options(self, quality: float, gop: int = 0) -> dict[str, str]:
         """The encoder's options, by their names in libavcodec; with `gop`, for a key frame every so many frames."""
-        options = dict(self.encoder.options(self.preset, f"{quality:g}"))
+        options = with_extras(self.encoder.options(self.preset, f"{quality:g}"), self.encoder.passed, self.extras)
         if gop:
             for name, value in self.encoder.fixed_gop(gop).items():
                 options[name] = f"{options[name]}:{value}" if name in options else value
@@ -76,16 +90,19 @@ class Variant(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "Variant":
-        """ENCODER or ENCODER:PRESET. Raises BadInput."""
-        name, colon, preset = text.strip().partition(":")
+        """ENCODER, ENCODER:PRESET, and either with options as :NAME=VALUE. Raises BadInput."""
+        name, *parts = text.strip().split(":")
         encoder = ENCODERS.get(name)
         if encoder is None:
             known = ", ".join(ENCODERS)
             raise BadInput("options", f"{name[:50]!r} is no encoder that vmaf-tune knows; choose from {known}")
-        if colon and preset not in encoder.presets:
-            presets = ", ".join(encoder.presets)
-            raise BadInput("options", f"{name} has no preset {preset[:50]!r}; choose from {presets}")
-        return cls(encoder, preset or encoder.preset)
+        options = [(one[: one.index("=")], one[one.index("=") + 1 :]) for one in parts if "=" in one]
+        presets = [one for one in parts if "=" not in one]
+        preset = ":".join(presets) if presets else encoder.preset
+        if preset not in encoder.presets:
+            known = ", ".join(encoder.presets)
+            raise BadInput("options", f"{name} has no preset {preset[:50]!r}; choose from {known}")
+        return cls(encoder, preset, parse_extras(name, encoder.passed, options))
 
 
 X26X_PRESETS = (
@@ -123,12 +140,14 @@ _ALL = (
         presets=X26X_PRESETS, preset="medium",
         options=lambda preset, quality: {"preset": preset, "crf": quality},
         fixed_gop=lambda frames: {**_plain_gop(frames), "sc_threshold": "0", "x264-params": "stitchable=1"},
+        passed=X264_OPTIONS,
     ),
     Encoder(
         name="libx265", codec="HEVC", container="mp4", best=0, worst=51, step=0.1, qualities=(20, 25, 30, 35),
         presets=X26X_PRESETS, preset="medium",
         options=lambda preset, quality: {"preset": preset, "crf": quality, "x265-params": "log-level=error"},
         fixed_gop=lambda frames: {"x265-params": f"keyint={frames}:min-keyint={frames}:scenecut=0:open-gop=0:info=0"},
+        passed=X265_OPTIONS,
     ),
     Encoder(
         name="libvpx-vp9", codec="VP9", container="webm", best=0, worst=63, step=1, qualities=(24, 32, 40, 48),
@@ -136,17 +155,20 @@ _ALL = (
         options=lambda preset, quality: {
             "deadline": "good", "cpu-used": preset, "row-mt": "1", "crf": quality, "b": "0",
         },
+        passed=VP9_OPTIONS,
     ),
     Encoder(
         name="libaom-av1", codec="AV1", container="mp4", best=0, worst=63, step=1, qualities=(24, 32, 40, 48),
         presets=_numbered(8), preset="6",
         options=lambda preset, quality: {"cpu-used": preset, "row-mt": "1", "crf": quality, "b": "0"},
+        passed=AOM_OPTIONS,
     ),
     Encoder(
         name="libsvtav1", codec="AV1", container="mp4", best=1, worst=63, step=1, qualities=(24, 32, 40, 48),
         presets=_numbered(13), preset="8",
         options=lambda preset, quality: {"preset": preset, "crf": quality},
         fixed_gop=lambda frames: {"g": str(frames), "svtav1-params": "scd=0"},
+        passed=SVT_OPTIONS,
     ),
     _nvenc("h264_nvenc", "H.264"), _nvenc("hevc_nvenc", "HEVC"), _nvenc("av1_nvenc", "AV1"),
     _qsv("h264_qsv", "H.264"), _qsv("hevc_qsv", "HEVC"), _qsv("av1_qsv", "AV1"),

@@ -90,6 +90,7 @@ class Ladder:
             pooling=self._workshop.settings.options.pooling,
             encoder=settings.variant.encoder.name,
             preset=settings.variant.preset,
+            options=dict(settings.variant.extras),
             codec=settings.variant.encoder.codec,
             keyFrames=self._gop,
             rungs=tuple(rungs),

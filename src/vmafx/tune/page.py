@@ -63,7 +63,7 @@ def ladder_as_page(result: LadderResult) -> bytes:
     facts = _facts(result.source, result.model, result.pooling)
     page = LadderPage(
         source=formatting.name(result.source.uri),
-        facts=f"{facts}, {result.encoder} {result.preset}, a key frame every {result.keyFrames} frames",
+        facts=f"{facts}, {result.variant}, a key frame every {result.keyFrames} frames",
         rungs=_rows(result.rungs),
         encodes=_rows(result.encodes),
         shots=list(_shots(result)),

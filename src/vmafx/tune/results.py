@@ -1,5 +1,6 @@
 """What vmaf-tune finds, as JSON. Bitrates are of the encoded file, without audio, in bits per second."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -48,6 +49,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     preset: str
     codec: str
     encodes: tuple[EncodeResult, ...]
+    options: dict[str, str] = {}  # that were passed on to the encoder
     bdRate: float | None = None  # percent of bitrate at the same score; negative is better
     bdScore: float | None = None  # points at the same bitrate; positive is better
     target: TargetResult | None = None
@@ -107,6 +109,11 @@ class CompareResult(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
+def options_text(options: Mapping[str, str]) -> str:
+    """On one line: tune=film:aq-mode=3."""
+    return ":".join(f"{name}={value}" for name, value in options.items())
+
+
 class ShotEncode(msgspec.Struct, frozen=True, kw_only=True):
     """A shot in one rung; its bitrate is of the video alone, without the container."""
 
@@ -146,6 +153,7 @@ class LadderResult(msgspec.Struct, frozen=True, kw_only=True):
     pooling: str
     encoder: str
     preset: str
+    options: dict[str, str]  # that were passed on to the encoder
     codec: str
     keyFrames: int  # frames from one to the next
     rungs: tuple[LadderPoint, ...]
@@ -153,6 +161,11 @@ class LadderResult(msgspec.Struct, frozen=True, kw_only=True):
     shots: tuple[Shot, ...] = ()  # of the source; each begins with a key frame
     notes: tuple[str, ...] = ()
     schema: Literal[1] = 1  # increased when a field changes its meaning
+
+    @property
+    def variant(self) -> str:
+        """The encoder with its preset and options, for people."""
+        return " ".join([self.encoder, self.preset, *filter(None, [options_text(self.options)])])
 
     @property
     def errors(self) -> list[str]:

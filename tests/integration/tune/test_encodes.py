@@ -1,5 +1,6 @@
 """Real encodes by each encoder: frames, formats, colours and scores."""
 
+import csv
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -87,6 +88,27 @@ def test_worse_qualities_have_lower_rates_and_scores_and_curves_are_compared(tun
             assert values == sorted(values, reverse=True)
     assert "bdRate" not in first
     assert second["bdRate"] < 0 < second["bdScore"]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "option"),
+    [
+        ("libx264:ultrafast", "tune=grain"), ("libx265:ultrafast", "psy-rd=0"), ("libvpx-vp9:8", "tune-content=film"),
+        ("libaom-av1:8", "enable-cdef=0"), ("libsvtav1:13", "tune=0"),
+    ],
+)  # fmt: skip
+def test_an_encoder_is_compared_with_itself_with_an_option(encoder: str, option: str, tune: Tune, source: Path) -> None:
+    arguments = ("--encoders", f"{encoder},{encoder}:{option}", "--quality", "32")
+    result = tune.json(source, *arguments, "--output", "out", "--report", "a.csv", "--report", "a.html")
+    found = encodes(result)
+    assert list(found) == [f"{encoder} 32", f"{encoder}:{option} 32"]
+    plain, other = (Path(one["file"]).read_bytes() for one in found.values())
+    assert plain != other, "the option has reached the encoder"
+    assert [one.get("options") for one in result["variants"]] == [None, dict([option.split("=")])]
+    assert len(list((tune.folder / "out").iterdir())) == 2
+    rows = list(csv.DictReader((tune.folder / "a.csv").read_text().splitlines()))
+    assert [row["options"] for row in rows] == ["", option]
+    assert f"{encoder}:{option}" in (tune.folder / "a.html").read_text()
 
 
 @pytest.mark.parametrize("encoder", ["libx264:ultrafast", "libsvtav1:13"])  # by ffmpeg, and by PyAV

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from vmafx.scoring.clip import CHROMATICITY_UNIT, LUMINANCE_UNIT, HdrMetadata, MasteringDisplay
 from vmafx.scoring.errors import BadInput
 from vmafx.tune.encoder_options import (
     AOM_OPTIONS,
@@ -45,6 +46,7 @@ class Encoder(msgspec.Struct, frozen=True, kw_only=True):
     fixed_gop: Callable[[int], Mapping[str, str]] = _plain_gop
     bit_depths: tuple[int, ...] = (8, 10)
     passed: Options = {}  # what people may pass on
+    hdr: Callable[[HdrMetadata], tuple[str, str]] | None = None  # an option of parameters; None if it cannot write them
 
     @property
     def range(self) -> QualityRange:
@@ -80,12 +82,14 @@ class Variant(msgspec.Struct, frozen=True):
         preset = [] if self.preset == self.encoder.preset else [self.preset]
         return ":".join([self.encoder.name, *preset, *(f"{name}={value}" for name, value in self.extras)])
 
-    def options(self, quality: float, gop: int = 0) -> dict[str, str]:
+    def options(self, quality: float, gop: int = 0, hdr: HdrMetadata | None = None) -> dict[str, str]:
         """The encoder's options, by their names in libavcodec; with `gop`, for a key frame every so many frames."""
         options = with_extras(self.encoder.options(self.preset, f"{quality:g}"), self.encoder.passed, self.extras)
-        if gop:
-            for name, value in self.encoder.fixed_gop(gop).items():
-                options[name] = f"{options[name]}:{value}" if name in options else value
+        more = list(self.encoder.fixed_gop(gop).items()) if gop else []
+        if hdr is not None and self.encoder.hdr is not None:
+            more.append(self.encoder.hdr(hdr))
+        for name, value in more:
+            options[name] = f"{options[name]}:{value}" if name in options else value
         return options
 
     @classmethod
@@ -112,6 +116,35 @@ X26X_PRESETS = (
 
 def _numbered(last: int) -> tuple[str, ...]:
     return tuple(map(str, range(last + 1)))
+
+
+def _x26x_hdr(hdr: HdrMetadata, display: str, light: str) -> str:
+    """In the units of H.265."""
+    parts = []
+    if (one := hdr.display) is not None:
+        colours = "".join(f"{name}({x},{y})" for name, (x, y) in _colours(one))
+        parts.append(f"{display}={colours}L({one.brightest},{one.darkest})")
+    if hdr.light is not None:
+        parts.append(f"{light}={hdr.light.highest},{hdr.light.average}")
+    return ":".join(parts)
+
+
+def _svt_hdr(hdr: HdrMetadata) -> str:
+    """In chromaticities and cd/m²."""
+    parts = []
+    if (one := hdr.display) is not None:
+        decimal = {name: [float(value * CHROMATICITY_UNIT) for value in place] for name, place in _colours(one)}
+        colours = "".join(f"{name}({x:.5f},{y:.5f})" for name, (x, y) in decimal.items())
+        brightest, darkest = (float(level * LUMINANCE_UNIT) for level in (one.brightest, one.darkest))
+        parts.append(f"mastering-display={colours}L({brightest:.4f},{darkest:.4f})")
+    if hdr.light is not None:
+        parts.append(f"content-light={hdr.light.highest},{hdr.light.average}")
+    return ":".join(parts)
+
+
+def _colours(display: MasteringDisplay) -> list[tuple[str, tuple[int, int]]]:
+    """In the order in which all encoders want them."""
+    return [("G", display.green), ("B", display.blue), ("R", display.red), ("WP", display.white)]
 
 
 def _nvenc(name: str, codec: str) -> Encoder:
@@ -141,6 +174,7 @@ _ALL = (
         options=lambda preset, quality: {"preset": preset, "crf": quality},
         fixed_gop=lambda frames: {**_plain_gop(frames), "sc_threshold": "0", "x264-params": "stitchable=1"},
         passed=X264_OPTIONS,
+        hdr=lambda hdr: ("x264-params", _x26x_hdr(hdr, "mastering-display", "cll")),
     ),
     Encoder(
         name="libx265", codec="HEVC", container="mp4", best=0, worst=51, step=0.1, qualities=(20, 25, 30, 35),
@@ -148,6 +182,7 @@ _ALL = (
         options=lambda preset, quality: {"preset": preset, "crf": quality, "x265-params": "log-level=error"},
         fixed_gop=lambda frames: {"x265-params": f"keyint={frames}:min-keyint={frames}:scenecut=0:open-gop=0:info=0"},
         passed=X265_OPTIONS,
+        hdr=lambda hdr: ("x265-params", _x26x_hdr(hdr, "master-display", "max-cll")),
     ),
     Encoder(
         name="libvpx-vp9", codec="VP9", container="webm", best=0, worst=63, step=1, qualities=(24, 32, 40, 48),
@@ -169,6 +204,7 @@ _ALL = (
         options=lambda preset, quality: {"preset": preset, "crf": quality},
         fixed_gop=lambda frames: {"g": str(frames), "svtav1-params": "scd=0"},
         passed=SVT_OPTIONS,
+        hdr=lambda hdr: ("svtav1-params", _svt_hdr(hdr)),
     ),
     _nvenc("h264_nvenc", "H.264"), _nvenc("hevc_nvenc", "HEVC"), _nvenc("av1_nvenc", "AV1"),
     _qsv("h264_qsv", "H.264"), _qsv("hevc_qsv", "HEVC"), _qsv("av1_qsv", "AV1"),
@@ -176,6 +212,11 @@ _ALL = (
 # fmt: on
 ENCODERS = {encoder.name: encoder for encoder in _ALL}
 DEFAULT_ENCODERS = ("libx264", "libx265", "libvpx-vp9", "libaom-av1", "libsvtav1")
+
+
+def without_hdr(names: Iterable[str]) -> list[str]:
+    """Those of the encoders that cannot write the metadata of HDR10."""
+    return [name for name in names if ENCODERS[name].hdr is None]
 
 
 def library_of(encoder: Encoder, in_ffmpeg: Iterable[str], in_pyav: Iterable[str]) -> Library:

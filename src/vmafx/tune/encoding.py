@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from vmafx.process.child import child, exit_description, python_command
+from vmafx.scoring.clip import HdrMetadata
 from vmafx.scoring.engines.ffmpeg import Ffmpeg, find_ffmpeg, inspect_build
 from vmafx.scoring.engines.raw_frames import (
     LOG_FLAGS,
@@ -107,8 +108,10 @@ class EncodeOptions(msgspec.Struct, frozen=True):
     threads: int
 
     @classmethod
-    def of(cls, variant: Variant, quality: float, gop: int, threads: int) -> "EncodeOptions":
-        return cls(variant.encoder, variant.options(quality, gop), threads)
+    def of(
+        cls, variant: Variant, quality: float, gop: int, threads: int, hdr: HdrMetadata | None = None
+    ) -> "EncodeOptions":
+        return cls(variant.encoder, variant.options(quality, gop, hdr), threads)
 
 
 async def encode(

@@ -14,7 +14,7 @@ import numpy as np
 from vmafx.scoring.clip import Clip
 from vmafx.scoring.errors import BadInput
 from vmafx.tune.compare import EncodePlan, OnProgress, Trials, TuneProgress, Workshop, source_facts
-from vmafx.tune.encoders import Variant
+from vmafx.tune.encoders import Variant, without_hdr
 from vmafx.tune.frames import frame_rate, source_notes
 from vmafx.tune.hull import HullPoint, convex_hull, height_of, wished_scores
 from vmafx.tune.results import LadderPoint, LadderResult
@@ -74,7 +74,10 @@ class Ladder:
         await self._try([(size, quality) for size in sizes for quality in qualities], "")
         if between := self._settings_between():
             await self._try(between, "refining: ")
-        rungs, notes = self._rungs(), source_notes(self._workshop.source.clip)
+        rungs, notes = (
+            self._rungs(),
+            source_notes(self._workshop.source.clip, without_hdr([settings.variant.encoder.name])),
+        )
         shots: tuple[Shot, ...] = ()
         if rungs and settings.shots:
             shots = await self._find_shots()

@@ -89,7 +89,7 @@ class ShotEncoder:
         return self.variant.encoder.container
 
     def _options(self, quality: float) -> EncodeOptions:
-        return EncodeOptions.of(self.variant, quality, self._gop, self._workshop.settings.threads)
+        return EncodeOptions.of(self.variant, quality, self._gop, self._workshop.settings.threads, self._frames.hdr)
 
     def _key(self, plan: ShotPlan) -> str:
         part = f"{plan.shot.first}-{plan.shot.end}"

@@ -12,6 +12,9 @@ import pytest
 from tests.support.commands import VMAFX
 from tests.support.tune import Tune, encodes
 from tests.support.video import ffmpeg, lossless, raw_input, scene
+from vmafx.scoring.clip import Clip, HdrMetadata, LightLevel, MasteringDisplay
+from vmafx.scoring.request import Source
+from vmafx.scoring.score import Scorer
 
 # The fastest preset of each, and a quality that is nearly lossless.
 NEARLY_LOSSLESS = {
@@ -173,3 +176,45 @@ def test_the_table_has_a_row_for_each_encode(tune: Tune, source: Path) -> None:
     assert "libx264:veryfast: BD-rate -" in done.stdout
     narrow = tune.compare(source, "--encoders", "libx264:ultrafast", "--quality", "20", environment={"COLUMNS": "60"})
     assert max(map(len, narrow.stdout.splitlines()[1:])) <= 60
+
+
+MASTERING = "master-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,50):max-cll=1000,400"
+
+
+async def clip_of(path: Path) -> Clip:
+    """What the confined decoder reports."""
+    scorer = Scorer()
+    async with scorer.open(Source(str(path)), "reference") as opened:
+        return (await scorer.probe(opened)).clip
+
+
+async def test_hdr10_keeps_its_colours_and_metadata_where_the_encoder_can(tune: Tune, tmp_path: Path) -> None:
+    source = tmp_path / "hdr.mp4"
+    tags = ("-color_primaries", "bt2020", "-color_trc", "smpte2084", "-colorspace", "bt2020nc")
+    raw = raw_input(scene(frames=6, depth=10), tmp_path / "raw.yuv")
+    ffmpeg(*raw, *tags, "-c:v", "libx265", "-x265-params", f"log-level=error:{MASTERING}", source)
+    expected = HdrMetadata(
+        MasteringDisplay((34000, 16000), (13250, 34500), (7500, 3000), (15635, 16450), 50, 10_000_000),
+        LightLevel(1000, 400),
+    )
+    assert (await clip_of(source)).hdr == expected
+    names = ("libx264:ultrafast", "libx265:ultrafast", "libsvtav1:13", "libvpx-vp9:8", "libaom-av1:8")
+    result = tune.json(source, "--encoders", ",".join(names), "--quality", "30")
+    for name, encode in encodes(result).items():
+        clip = await clip_of(Path(encode["file"]))
+        assert (clip.primaries, clip.transfer, clip.matrix, clip.bit_depth) == (9, 16, 9, 10), name
+        kept = expected if name.startswith(("libx26", "libsvt")) else None
+        assert clip.hdr == kept, name
+    assert result["notes"] == [
+        "the source is HDR (PQ); the models were trained on SDR, so its scores compare encodes only",
+        "the mastering display and light levels of the source are not kept by libaom-av1, libvpx-vp9",
+    ]
+
+
+async def test_invalid_metadata_of_hdr_counts_as_none(tmp_path: Path) -> None:
+    """Chromaticities beyond 1, and no brightness."""
+    source = tmp_path / "odd.mp4"
+    odd = "master-display=G(60000,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,50):max-cll=1000,400"
+    raw = raw_input(scene(frames=2, depth=10), tmp_path / "raw.yuv")
+    ffmpeg(*raw, "-c:v", "libx265", "-x265-params", f"log-level=error:{odd}", source)
+    assert (await clip_of(source)).hdr == HdrMetadata(light=LightLevel(1000, 400))

@@ -159,11 +159,11 @@ async def test_what_was_encoded_before_a_kill_is_not_encoded_again(
     tune: Tune, faulty: FaultyFfmpeg, source: Path
 ) -> None:
     """The second shot hangs; the first one and the encodes of the whole clip are kept."""
-    x265 = ("--encoder", "libx265:ultrafast", *SMALL)
+    x265 = ["--encoder", "libx265:ultrafast", *SMALL]
     whole = ladder(tune, source, *x265, environment=faulty.environment)
     count = tune.folder / "count"
     faulty.fault(AFTER.format(count=count, first=1, then=HALF_THEN_HANG))
-    arguments = ("ladder", source, *x265, "--shots", "--work", tune.work, "--parallel", "1")
+    arguments: list[str | Path] = ["ladder", source, *x265, "--shots", "--work", tune.work, "--parallel", "1"]
     async with tune.running(*arguments, environment=faulty.environment) as process:
         await eventually(lambda: [tune.kept()[name][1] for name in tune.partial()] == [HALF], "the second shot hangs")
         process.kill()
@@ -194,7 +194,7 @@ async def test_what_was_encoded_before_a_kill_is_not_encoded_again(
 def test_a_shot_that_cannot_be_encoded_is_named_and_the_others_are_kept(
     tune: Tune, faulty: FaultyFfmpeg, source: Path
 ) -> None:
-    x265 = ("--encoder", "libx265:ultrafast", *SMALL, "--parallel", "1")
+    x265 = ["--encoder", "libx265:ultrafast", *SMALL, "--parallel", "1"]
     whole = ladder(tune, source, *x265, environment=faulty.environment)
     count = tune.folder / "count"
     faulty.fault(AFTER.format(count=count, first=1, then="exit 7"))
@@ -212,10 +212,10 @@ def test_a_shot_that_cannot_be_encoded_is_named_and_the_others_are_kept(
 async def test_an_interruption_leaves_no_process_and_no_partial_file(
     signal_number: signal.Signals, tune: Tune, faulty: FaultyFfmpeg, source: Path
 ) -> None:
-    x265 = ("--encoder", "libx265:ultrafast", *SMALL, "--parallel", "1")
+    x265 = ["--encoder", "libx265:ultrafast", *SMALL, "--parallel", "1"]
     ladder(tune, source, *x265, environment=faulty.environment)
     faulty.fault(HALF_THEN_HANG)
-    arguments = ("ladder", source, *x265, "--shots", "--work", tune.work)
+    arguments: list[str | Path] = ["ladder", source, *x265, "--shots", "--work", tune.work]
     async with tune.running(*arguments, environment=faulty.environment) as process:
         await eventually(lambda: [tune.kept()[name][1] for name in tune.partial()] == [HALF], "the first shot hangs")
         process.send_signal(signal_number)

@@ -45,6 +45,7 @@ class Encoder(msgspec.Struct, frozen=True, kw_only=True):
     # With headers that depend on no quality, so that encodes can be joined: stitchable of x264, info of x265.
     fixed_gop: Callable[[int], Mapping[str, str]] = _plain_gop
     bit_depths: tuple[int, ...] = (8, 10)
+    hardware: str = ""  # without which it fails
     passed: Options = {}  # what people may pass on
     hdr: Callable[[HdrMetadata], tuple[str, str]] | None = None  # an option of parameters; None if it cannot write them
 
@@ -153,6 +154,7 @@ def _nvenc(name: str, codec: str) -> Encoder:
         presets=("p7", "p6", "p5", "p4", "p3", "p2", "p1"), preset="p5",
         options=lambda preset, quality: {"preset": preset, "rc": "vbr", "cq": quality, "b": "0"},
         fixed_gop=lambda frames: {"g": str(frames), "no-scenecut": "1", "forced-idr": "1"},
+        hardware="a GPU of NVIDIA",
         bit_depths=(8,) if codec == "H.264" else (8, 10),
     )  # fmt: skip
 
@@ -162,6 +164,7 @@ def _qsv(name: str, codec: str) -> Encoder:
         name=name, codec=codec, container="mp4", best=1, worst=51, step=1, qualities=(20, 26, 32, 38),
         presets=X26X_PRESETS[1:-2], preset="medium",
         options=lambda preset, quality: {"preset": preset, "global_quality": quality},
+        hardware="a GPU of Intel",
         bit_depths=(8,) if codec == "H.264" else (8, 10),
     )  # fmt: skip
 

@@ -170,7 +170,7 @@ async def run_encoder(
             code = await process.wait()
         await reading
     if code:
-        raise _failure(name, code, lines, path)
+        raise _failure(options.encoder, code, lines, path)
     return encoded
 
 
@@ -276,10 +276,11 @@ def disk_error(path: Path) -> NodeFault | None:
     return None
 
 
-def _failure(name: str, code: int, lines: deque[str], path: Path) -> ScoringError:
+def _failure(encoder: Encoder, code: int, lines: deque[str], path: Path) -> ScoringError:
     if (fault := disk_error(path)) is not None:
         return fault
-    failed = f"{name} failed with {exit_description(code)}"
+    failed = f"{encoder.name} failed with {exit_description(code)}"
     if code == -signal.SIGKILL:
         return NodeFault(f"{failed}: probably killed because this machine or its cgroup ran out of memory")
-    return EngineFailure(f"{failed}: {next((line for line in lines if line), 'no error message')}")
+    needs = f"; it needs {encoder.hardware} and its driver" if encoder.hardware else ""
+    return EngineFailure(f"{failed}: {next((line for line in lines if line), 'no error message')}{needs}")

@@ -4,6 +4,7 @@ It encodes the frames that the confined decoder of vmafx.scoring emits, so that 
 vmafx.scoring. It prints nothing, and knows no Kubernetes.
 
     encoders.py     the encoders, their settings, and which of them this machine has
+    encoder_options.py  the options that people may pass to encoders
     encoding.py     encodes one clip with one setting
     pyav_encode.py  encodes raw frames with PyAV; run as a script
     frames.py       the frames of a source as encoders get them
@@ -15,6 +16,9 @@ vmafx.scoring. It prints nothing, and knows no Kubernetes.
     target.py       TargetSearch: the setting of each encoder that reaches a score
     bd_rate.py      Bjøntegaard's deltas: how much rate, or quality, one curve saves over another
     ladder.py       Ladder: the sizes and qualities to stream a source in
+    shot_ladder.py  ShotLadder: a setting for each shot of a rung
+    scenes.py       where a source is cut into shots
+    shots.py        encodes the shots of a source, and joins them to one file
     hull.py         the convex hull of curves of rate and quality
     hls.py          an HLS master playlist for a ladder
     results.py      what comes out, as JSON

@@ -107,7 +107,7 @@ class Ladder:
         total = max(source.clip.packets, 1)
 
         def report(frames: int) -> None:
-            self._on_progress(TuneProgress("finding shots", "", min(frames / total, 1.0)))
+            self._on_progress(TuneProgress("finding", "shots", min(frames / total, 1.0)))
 
         return await find_shots(source, frame_rate(source.clip), self._workshop.settings.threads, report)
 

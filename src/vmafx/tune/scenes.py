@@ -6,6 +6,7 @@ cuts between shots whose motion is so fast that no frame resembles the one befor
 """
 
 import asyncio
+from array import array
 from bisect import bisect
 from collections.abc import Callable
 from fractions import Fraction
@@ -50,21 +51,20 @@ class FrameDifferences:
 
     def __init__(self) -> None:
         self._before: list[NDArray[np.int16]] = []  # the latest first
-        self._rows: list[NDArray[np.float32]] = []
+        self._rows = array("f")
 
     @property
     def count(self) -> int:
-        return len(self._rows)
+        return len(self._rows) // LOOK
 
     def add(self, picture: Picture) -> None:
         levels = picture.astype(np.int16)
-        row = np.zeros(LOOK, np.float32)
-        row[: len(self._before)] = [np.abs(levels - other).mean() for other in self._before]
-        self._rows.append(row)
+        row = [float(np.abs(levels - other).mean()) for other in self._before]
+        self._rows.extend(row + [0.0] * (LOOK - len(row)))
         self._before = [levels, *self._before[: LOOK - 1]]
 
     def all(self) -> Differences:
-        return np.array(self._rows, dtype=np.float32).reshape(-1, LOOK)
+        return np.array(self._rows).reshape(-1, LOOK)
 
 
 def cuts(differences: Differences, min_length: int, most: int) -> tuple[int, ...]:

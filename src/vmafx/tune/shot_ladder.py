@@ -8,6 +8,7 @@ score, the bitrate and the lowest frame of a rung are always those of a file tha
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 
 import msgspec
 import numpy as np
@@ -17,12 +18,12 @@ from vmafx.scoring.errors import ScoringError
 from vmafx.scoring.pooling import pool
 from vmafx.scoring.result import Report
 from vmafx.tasks import in_thread
-from vmafx.tune.compare import EncodePlan, OnProgress, TuneProgress, Workshop, encode_result
+from vmafx.tune.compare import EncodePlan, OnProgress, TuneProgress, Workshop, encode_result, is_about_source
 from vmafx.tune.encoders import Variant
 from vmafx.tune.results import EncodeResult, LadderPoint, ShotEncode
 from vmafx.tune.scenes import Shot
 from vmafx.tune.search import Goal, QualityRange, next_step
-from vmafx.tune.shots import Packet, ShotEncoder, ShotFailed, ShotPlan, packets_of
+from vmafx.tune.shots import Packet, ShotEncoder, ShotPlan, packets_of
 from vmafx.tune.work_folder import KeptEncode
 
 MAX_ROUNDS = 8
@@ -46,7 +47,12 @@ class ShotLadder:
 
         Raises ScoringError if the source is bad.
         """
-        searches = [await self._search(rung, encodes) for rung in rungs]
+        searches = list[_RungSearch]()
+        for size, same_size in groupby(rungs, lambda rung: (rung.width, rung.height)):
+            curves = await self._curves(size, encodes)
+            encoder = ShotEncoder(self._workshop, self._variant, size, self._gop)
+            qualities = self._variant.encoder.range
+            searches += [_RungSearch(rung, self._shots, encoder, qualities, curves) for rung in same_size]
         for number in range(1, MAX_ROUNDS + 1):
             last = number == MAX_ROUNDS
             pending = [one for one in searches if not one.failure and one.is_pending(last=last)]
@@ -56,9 +62,8 @@ class ShotLadder:
             await self._score([one for one in pending if not one.failure], number)
         return [await one.result() for one in searches]
 
-    async def _search(self, rung: LadderPoint, encodes: Sequence[LadderPoint]) -> "_RungSearch":
-        """What the encodes of the whole source in this size say about each shot is where its search starts."""
-        size = rung.width, rung.height
+    async def _curves(self, size: tuple[int, int], encodes: Sequence[LadderPoint]) -> list[dict[float, float]]:
+        """For each shot, the settings of the encodes of the whole source in one size, by what the shot scores there."""
         same_size = [one.encode for one in encodes if (one.width, one.height) == size and one.encode.score is not None]
         plans = [EncodePlan(self._variant, one.quality, size, self._gop) for one in same_size]
         kept = [await self._workshop.encode(plan, lambda _: None) for plan in plans]  # all of them are in the folder
@@ -67,8 +72,7 @@ class ShotLadder:
             if isinstance(outcome, ClipScored):
                 for curve, score in zip(curves, self._scores(outcome.report), strict=True):
                     curve[score] = plan.quality
-        encoder = ShotEncoder(self._workshop, self._variant, size, self._gop)
-        return _RungSearch(rung, self._shots, encoder, self._variant.encoder.range, curves)
+        return curves
 
     def _scores(self, report: Report) -> list[float]:
         return shot_scores(report, self._shots, self._workshop.settings.options.pooling)
@@ -163,7 +167,9 @@ class _RungSearch:
         ]
         try:
             self.kept = await self._encoder.join(await self._encoder.encode(plans, on_frames))
-        except ShotFailed as error:
+        except ScoringError as error:
+            if is_about_source(error):
+                raise
             self.failure = str(error)
 
     def note(self, outcome: ClipScored | ClipFailed, scores: Sequence[float]) -> None:

@@ -45,12 +45,8 @@ class ShotPlan(NamedTuple):
     quality: float
 
 
-class ShotFailed(Exception):
-    """One shot could not be encoded, or all could not be joined. The others are kept."""
-
-
 class ShotEncoder:
-    """Encodes shots in one size. The source is decoded once for all that are not in the work folder."""
+    """Encodes shots in one size. The source is decoded once for all of a round that are not in the work folder."""
 
     def __init__(self, workshop: Workshop, variant: Variant, size: tuple[int, int], gop: int) -> None:
         self._workshop, self.variant, self._gop = workshop, variant, gop
@@ -61,27 +57,29 @@ class ShotEncoder:
     async def encode(self, plans: Sequence[ShotPlan], on_frames: OnFrames) -> list[KeptEncode]:
         """The encodes of shots in the order of the source; `on_frames` gets the number of frames that are encoded.
 
-        Raises ShotFailed, and BadInput if the source is bad.
+        Raises ScoringError, which names the shot unless the source is bad. What was encoded is kept.
         """
         keys = [self._key(plan) for plan in plans]
-        for key in keys:
-            if key not in self._made and (kept := await self._workshop.folder.get(key, self._container)) is not None:
-                self._made[key] = kept
-        missing = [(key, plan) for key, plan in zip(keys, plans, strict=True) if key not in self._made]
-        if missing:
-            async with self._workshop.slots:
+        async with self._workshop.slots:
+            for key in keys:
+                if (
+                    key not in self._made
+                    and (kept := await self._workshop.folder.get(key, self._container)) is not None
+                ):
+                    self._made[key] = kept
+            if missing := [(key, plan) for key, plan in zip(keys, plans, strict=True) if key not in self._made]:
                 await self._encode_missing(missing, on_frames)
         return [self._made[key] for key in keys]
 
     async def join(self, parts: Sequence[KeptEncode]) -> KeptEncode:
-        """One file with the packets of all parts. Raises ShotFailed."""
+        """One file with the packets of all parts. Raises ScoringError."""
         names = [part.path.stem for part in parts]  # their keys
         made_by = f"join 1, PyAV {version('av')}"
         key = hashlib.sha256(msgspec.json.encode([made_by, *names])).hexdigest()
         try:
             kept = await self._workshop.folder.get_or_make(key, self._container, lambda path: self._join(parts, path))
         except ScoringError as error:
-            raise ShotFailed(f"the shots cannot be joined: {error}") from error
+            raise EngineFailure(f"the shots cannot be joined: {error}") from error
         return msgspec.structs.replace(kept, resumed=all(part.resumed for part in parts))
 
     @property
@@ -114,7 +112,7 @@ class ShotEncoder:
                 if is_about_source(error):
                     raise
                 frames = f"frames {plan.shot.first} to {plan.shot.end - 1}"
-                raise ShotFailed(f"shot {plan.number}, {frames}: {error}") from error
+                raise EngineFailure(f"shot {plan.number}, {frames}: {error}") from error
             finally:
                 decoding.stop_reading(output)
 

@@ -94,9 +94,8 @@ def test_the_table_of_encoders_is_complete() -> None:
 
 
 def test_the_table_of_options_is_complete() -> None:
-    rows = re.findall(
-        r"^\| `([\w-]+)` \| (`.*`) \|$", PAGE.partition("| Encoder | Options |")[2].partition("\n\n")[0], re.MULTILINE
-    )
+    table = PAGE.partition("| Encoder | Options |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `([\w-]+)` \| (`.*`) \|$", table, re.MULTILINE)
     found = {encoder: re.findall(r"`(.+?)`", options) for encoder, options in rows}
     assert found == {one.name: list(one.passed) for one in ENCODERS.values() if one.passed}
 

@@ -119,6 +119,8 @@ def test_each_rung_is_one_file_with_key_frames_at_the_same_frames(encoder: str, 
         decoded = list(container.decode(video=0))
         assert [round(frame.pts * stream.time_base * RATE) for frame in decoded] == list(range(60))
         assert {(frame.width, frame.height) for frame in decoded} == {(128, 72)}
+        if container.format.name.startswith("mov"):
+            assert stream.codec_context.codec_tag == {"H.264": "avc1", "HEVC": "hvc1", "AV1": "av01"}[result["codec"]]
     written = packets(encode["file"])
     assert [number for number, one in enumerate(written) if one.is_keyframe] == [0, 10, 15, 25, 35, 40, 50]
     assert all(one.dts < following.dts for one, following in pairwise(written))

@@ -214,9 +214,7 @@ def _print(result: LadderResult) -> None:
         kbits = f"{encode.bitrate / 1000:,.0f}" if encode.bitrate >= 10_000 else f"{encode.bitrate / 1000:.2f}"
         table.add_row(f"{one.width}x{one.height}", one.quality, kbits, f"{encode.score:.3f}", f"{encode.lowest:.2f}")
     console.print(table)
-    cuts = f", and at the start of each of the {len(result.shots)} shots" if len(result.shots) > 1 else ""
-    summary = f"of {len(result.encodes)} encodes; a key frame every {result.keyFrames} frames{cuts}"
-    console.print(Text(summary, style="dim"), soft_wrap=True)
+    console.print(Text(f"of {len(result.encodes)} encodes; {result.key_frames}", style="dim"), soft_wrap=True)
     for note in result.notes:
         console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
 

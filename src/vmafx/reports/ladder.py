@@ -22,6 +22,7 @@ class LadderEncode(msgspec.Struct, frozen=True, kw_only=True):
     kbits: float
     score: float
     lowest: float
+    target: float = 0.0  # of each shot
 
 
 class LadderShot(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ def _points(encodes: Sequence[LadderEncode], line: str = "") -> list[RatePoint]:
 
 def _shots(page: LadderPage) -> Html:
     """A row for each shot: of each rung the score, the bitrate and the quality."""
-    heads = ["Shot", "Start", "Frames", *(f"{rung.height}p for {rung.score:.0f}" for rung in page.rungs)]
+    heads = ["Shot", "Start", "Frames", *(f"{rung.height}p for {rung.target:.1f}" for rung in page.rungs)]
     rows = (
         tag(
             "tr",

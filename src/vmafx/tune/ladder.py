@@ -74,10 +74,8 @@ class Ladder:
         await self._try([(size, quality) for size in sizes for quality in qualities], "")
         if between := self._settings_between():
             await self._try(between, "refining: ")
-        rungs, notes = (
-            self._rungs(),
-            source_notes(self._workshop.source.clip, without_hdr([settings.variant.encoder.name])),
-        )
+        rungs = self._rungs()
+        notes = source_notes(self._workshop.source.clip, without_hdr([settings.variant.encoder.name]))
         shots: tuple[Shot, ...] = ()
         if rungs and settings.shots:
             shots = await self._find_shots()

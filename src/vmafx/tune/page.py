@@ -63,7 +63,7 @@ def ladder_as_page(result: LadderResult) -> bytes:
     facts = _facts(result.source, result.model, result.pooling)
     page = LadderPage(
         source=formatting.name(result.source.uri),
-        facts=f"{facts}, {result.variant}, a key frame every {result.keyFrames} frames",
+        facts=f"{facts}, {result.variant}, {result.key_frames}",
         rungs=_rows(result.rungs),
         encodes=_rows(result.encodes),
         shots=list(_shots(result)),
@@ -82,6 +82,7 @@ def _rows(points: Iterable[LadderPoint]) -> list[LadderEncode]:
             kbits=point.encode.bitrate / 1000,
             score=point.encode.score,
             lowest=point.encode.lowest or 0.0,
+            target=point.target or 0.0,
         )
         for point in points
         if point.encode.score is not None

@@ -163,6 +163,12 @@ class LadderResult(msgspec.Struct, frozen=True, kw_only=True):
     schema: Literal[1] = 1  # increased when a field changes its meaning
 
     @property
+    def key_frames(self) -> str:
+        """Where they are, for people."""
+        cuts = f", and at the start of each of {len(self.shots)} shots" if len(self.shots) > 1 else ""
+        return f"a key frame every {self.keyFrames} frames{cuts}"
+
+    @property
     def variant(self) -> str:
         """The encoder with its preset and options, for people."""
         return " ".join([self.encoder, self.preset, *filter(None, [options_text(self.options)])])

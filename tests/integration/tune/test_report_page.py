@@ -109,7 +109,7 @@ async def test_a_ladder_by_shots_is_accessible_fits_the_screen_and_lists_them(
         assert opened.messages == []
         table = opened.page.get_by_role("region", name="All shots")
         rows = [" ".join(row.split()) for row in await table.get_by_role("row").all_inner_texts()]
-        assert rows[0] == "Shot Start Frames 1080p for 95 720p for 89 360p for 71"
+        assert rows[0] == "Shot Start Frames 1080p for 95.0 720p for 89.0 360p for 71.0"
         assert rows[2] == "2 0:00.480 12 92.50, 1,250, 23.5 92.50, 1,250, 23.5 92.50, 1,250, 23.5"
         assert len(rows) == 201
         assert "libx264 medium tune=film" in await opened.page.locator("body").inner_text()

@@ -21,7 +21,8 @@ class TuneDisplay:
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet, self._last_line, self._stage = quiet, 0.0, ""
-        self._started = time.monotonic()
+        self._text, self._jobs, self._shown_jobs = "", "", ""
+        self._started, self._before = time.monotonic(), 0.0
         self._bar: Progress | None = None
         if not quiet and can_redraw(sys.stderr):
             self._bar = Progress(
@@ -47,19 +48,32 @@ class TuneDisplay:
         now, done = time.monotonic(), f"{progress.finished} of {progress.total}" if progress.total else ""
         is_new = progress.stage != self._stage
         if is_new:
-            self._stage, self._started = progress.stage, now
+            self._stage, self._started, self._before = progress.stage, now, progress.share
+        self._text = f"{progress.stage} {progress.encode}"
         if self._bar is not None:
             if is_new:
-                self._bar.reset(self._task, total=1.0)
-            text = f"{progress.stage} {progress.encode} ({done})" if done else f"{progress.stage} {progress.encode}"
-            self._bar.update(self._task, description=text, completed=progress.share)
+                self._bar.reset(self._task, total=1.0, completed=progress.share)  # type: ignore[arg-type]
+            text = f"{self._text} ({done})" if done else self._text
+            self._bar.update(self._task, description=text + self._of_jobs(), completed=progress.share)
         elif not self._quiet and now - self._last_line >= LINE_INTERVAL:
-            self._last_line = now
-            passed = now - self._started
+            passed, gained = now - self._started, progress.share - self._before
             left = (
-                f", {passed * (1 - progress.share) / progress.share:.0f} s left"
-                if passed > MIN_PASSED and progress.share
-                else ""
+                f", {passed * (1 - progress.share) / gained:.0f} s left" if passed > MIN_PASSED and gained > 0 else ""
             )
             finished = f", {done} finished" if done else ""
-            typer.echo(f"{progress.stage} {progress.encode}: {progress.share:.0%}{finished}{left}", err=True)
+            self._print(f"{self._text}: {progress.share:.0%}{finished}{left}{self._of_jobs()}")
+
+    def show_jobs(self, jobs: str) -> None:
+        """Show how many jobs of a cluster are in which state, beside what this machine does."""
+        self._jobs = jobs
+        if self._bar is not None:
+            self._bar.update(self._task, description=self._text + self._of_jobs())
+        elif not self._quiet and jobs != self._shown_jobs and time.monotonic() - self._last_line >= LINE_INTERVAL:
+            self._print((self._text + self._of_jobs()).removeprefix("; "))
+
+    def _of_jobs(self) -> str:
+        return f"; cluster: {self._jobs}" if self._jobs else ""
+
+    def _print(self, line: str) -> None:
+        self._last_line, self._shown_jobs = time.monotonic(), self._jobs
+        typer.echo(line, err=True)

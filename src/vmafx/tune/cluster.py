@@ -22,8 +22,10 @@ from vmafx.fleet.submit import job_name_for, manifest, scheme_of
 from vmafx.kube import Client
 from vmafx.kube.resources import UntypedObject
 from vmafx.scoring.batch import ClipFailed, ClipScored
+from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS
 from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
 from vmafx.scoring.media.access import OpenedMedia, sha256
+from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.models import open_model
 from vmafx.scoring.probed import ProbedClip
 from vmafx.scoring.request import ScoreOptions
@@ -184,6 +186,7 @@ class ClusterScoring:
         expected = ExpectedReport(
             reference=f"sha256:{self._source.digest}",
             distorted=f"sha256:{digest}",
+            model=shown_model(self._model),
             pooling=self._options.pooling,
             subsample=self._options.subsample,
             frames=encode.facts.frames,
@@ -241,6 +244,11 @@ def summary(states: Sequence[JobState]) -> str:
     counts = Counter(one.name for one in states)
     why = next((f" ({one.detail})" for one in states if one.detail), "")
     return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) + why
+
+
+def shown_model(name: str) -> str:
+    """A model as reports of the cluster name it; empty for one that each node finds in a folder of its own."""
+    return display_name(name) if name in BUILT_IN_MODELS or scheme_of(name) else ""
 
 
 def job_options(options: ScoreOptions) -> ScoringOptions | None:

@@ -19,6 +19,7 @@ class ExpectedReport(msgspec.Struct, frozen=True):
 
     reference: str
     distorted: str
+    model: str  # as reports name it; empty if that is unknown
     pooling: str
     subsample: int
     frames: int  # of the distorted clip
@@ -45,8 +46,9 @@ def parse_report(content: bytes, name: str, expected: ExpectedReport) -> Report:
         raise _unusable(name, "has no valid score")
     if (found.reference.digest, found.distorted.digest) != (expected.reference, expected.distorted):
         raise _unusable(name, "is about other clips than those that were sent (their digests differ)")
-    if (found.pooling, found.subsample) != (expected.pooling, expected.subsample):
-        raise _unusable(name, "was made with other options")
+    asked = expected.model or found.model, expected.pooling, expected.subsample
+    if (found.model, found.pooling, found.subsample) != asked:
+        raise _unusable(name, "was made with another model or other options")
     scored = -(-expected.frames // expected.subsample)
     if not found.frames == len(frames.frame) == len(frames.vmaf) == scored:
         raise _unusable(name, f"is about {found.frames:,} frames, but the encode has {expected.frames:,}")

@@ -14,6 +14,7 @@ import pytest
 from tests.support.fleet import ScoringFleet, add_node, allow_pods, has_seen, operating
 from tests.support.kubelet import SECRETS, Kubelet
 from tests.support.object_stores import SECRET, s3_gateway, s3_variables
+from tests.support.pod_runner import key_of_pod
 from tests.support.proxy import FaultyProxy, Refuse
 from tests.support.tune import Tune, encodes
 from tests.support.waiting import eventually
@@ -22,6 +23,7 @@ from vmafx.api.meta import ObjectMeta
 from vmafx.api.pod import EnvVar, PodOverlay
 from vmafx.devcluster import DevCluster
 from vmafx.kube import JOBS, NODES, Client, ObjectKey
+from vmafx.kube.core import PODS
 
 TWO = ("--encoders", "libx264:ultrafast", "--quality", "24,36")
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -176,6 +178,8 @@ async def test_a_failed_job_is_reported_and_submitted_again_by_the_next_run(
     ((name, before),) = (await remote.jobs()).items()
     assert error.startswith(f"job {name} failed: BadInput: ")
 
+    for pod in (await remote.client.list(PODS, remote.namespace)).items:  # as Kubernetes does after the job
+        await remote.client.delete(PODS, key_of_pod(pod), grace_seconds=0)
     allowed = {"env": [{"name": "VMAFX_OUTPUT_DIR", "value": str(remote.shared)}]}
     await remote.client.merge_patch(NODES, key, {"spec": {"podTemplate": allowed}})
     await has_seen(pool.operator, remote.client, key)

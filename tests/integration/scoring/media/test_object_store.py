@@ -359,6 +359,7 @@ async def test_a_file_is_not_uploaded_without_a_bucket_or_permission(
             await call
 
 
+@pytest.mark.filterwarnings("ignore:Sending a large body directly")  # gcsfs does
 async def test_a_file_is_uploaded_to_google(gs: Relay, file: int) -> None:
     uri = "gs://clips/uploads/a.mp4"
     assert await stored_size(uri, HERE) is None

@@ -8,16 +8,18 @@ from typing import Self
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from vmafx.cli.terminal import can_redraw
 from vmafx.tune.compare import TuneProgress
 
 LINE_INTERVAL = 10.0  # seconds
+ONE_LINE = Column(no_wrap=True, overflow="ellipsis")
 MIN_PASSED = 5.0  # seconds, before an estimate of the time left means something
 
 
 class TuneDisplay:
-    """One bar for the stage that is under way; nothing if `quiet`."""
+    """One bar for the stage that is under way, with the jobs of a cluster; nothing if `quiet`."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet, self._last_line, self._stage = quiet, 0.0, ""
@@ -26,7 +28,7 @@ class TuneDisplay:
         self._bar: Progress | None = None
         if not quiet and can_redraw(sys.stderr):
             self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
+                TextColumn("{task.description}", markup=False, table_column=ONE_LINE),
                 BarColumn(),
                 TaskProgressColumn(),
                 TimeRemainingColumn(),

@@ -43,9 +43,11 @@ class ClusterJobs:
         self._client, self._folder, self._timeout = client, folder, timeout
 
     async def check(self, job: UntypedObject) -> None:
-        """Raises ScoringError if the API server would not accept this job."""
+        """Raises ScoringError if the API server would not accept this job, or jobs cannot be read."""
         with _scoring_errors():
             await create_job(self._client, job, rename=False, dry_run=True)
+            with suppress(NotFound), explain_errors():
+                await self._client.get(JOBS, _key_of(job))
 
     async def run(self, job: UntypedObject, on_state: OnState) -> None:
         """Returns once the job has succeeded. Goes on while the API server is down. Raises NodeFault."""

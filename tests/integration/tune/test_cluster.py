@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.fleet import ScoringFleet, add_node, allow_pods, has_seen, operating
 from tests.support.kubelet import SECRETS, Kubelet
 from tests.support.object_stores import SECRET, s3_gateway, s3_variables
 from tests.support.pod_runner import key_of_pod
 from tests.support.proxy import FaultyProxy, Refuse
+from tests.support.tiny_disk import TinyDisk
+from tests.support.tokens import create_account, service_account_token
 from tests.support.tune import Tune, encodes
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob, VmafxJobSpec
@@ -210,14 +213,16 @@ async def test_a_job_that_is_deleted_is_an_error_and_the_others_go_on(
     assert all(one["score"] > 0 for one in encodes(result).values())
 
 
-async def test_why_jobs_wait_is_in_the_error(remote: ClusterTune, source: Path) -> None:
+async def test_why_jobs_wait_is_shown(remote: ClusterTune, source: Path, tmp_path: Path) -> None:
     async with operating(remote.client, remote.namespace):
-        done = await remote.run(source, *ONE, "--job-timeout", "20s")
+        report, limit = tmp_path / "r.json", ("--job-timeout", "20s")
+        done = await asyncio.to_thread(remote.tune.compare, source, *ONE, *limit, "--report", report, *remote.flags)
     assert done.returncode == 3
-    (error,) = [one["error"] for one in encodes(json.loads(done.stdout)).values()]
+    (error,) = [one["error"] for one in encodes(json.loads(report.read_bytes())).values()]
     (name,) = await remote.jobs()
     assert error.startswith(f"job {name} has not ended within 20 s and is waiting (NoNodes: ")
     assert error.endswith(f"or delete it: kubectl delete vmjob {name} -n {remote.namespace}")
+    assert "; cluster: 1 waiting (NoNodes: " in done.stderr, "the progress says so before that"
 
 
 async def test_damaged_reports_and_jobs_of_others_are_refused(
@@ -320,6 +325,31 @@ async def test_encodes_are_uploaded_to_a_store_with_the_credentials_of_either_si
         denied = await asyncio.to_thread(remote.tune.compare, source, *ONE, *upload)
         assert denied.returncode == 2
         assert "permission denied; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in denied.stderr
+
+
+async def test_missing_permissions_and_a_full_disk_are_known_before_anything_is_encoded(
+    remote: ClusterTune, source: Path, tmp_path: Path
+) -> None:
+    account = ObjectKey(remote.namespace, "nobody")
+    await create_account(remote.client, account)
+    own = yaml.safe_load(remote.kubeconfig.read_text())
+    own["users"][0]["user"] = {"token": await service_account_token(remote.client, account)}
+    admin, remote.kubeconfig = remote.kubeconfig, tmp_path / "kubeconfig"
+    remote.kubeconfig.write_text(yaml.safe_dump(own))
+    done = await remote.run(source, *ONE)
+    assert done.returncode == 3
+    assert "submitting jobs requires edit or vmafx-edit" in done.stderr
+
+    remote.kubeconfig = admin
+    with TinyDisk(tmp_path / "disk", size=8192) as disk:
+        done = await asyncio.to_thread(
+            remote.tune.compare, source, *ONE, "--cluster", "--upload", disk.path, *remote.where
+        )
+        assert done.returncode == 3
+        assert "cannot be written: No space left on device" in done.stderr
+        assert list(disk.path.iterdir()) == []
+    assert remote.tune.kept() == {}
+    assert await remote.jobs() == {}
 
 
 async def test_what_the_cluster_would_refuse_is_known_before_anything_is_encoded(

@@ -136,7 +136,7 @@ def compare(
     destinations = Destinations(report or [], junit, output, pushgateway, fail_under, json=json)
 
     def work_on() -> int:
-        cluster.check()
+        cluster.check(source)
         destinations.check(RENDERED)
         check_score("--target-vmaf", target_vmaf)
         chosen = _config(config, encoders or [], quality, target_vmaf, tolerance)

@@ -12,6 +12,7 @@ import typer
 from vmafx.cli.cluster import CLUSTER, ContextOption, KubeconfigOption, NamespaceOption
 from vmafx.cli.options import parse_seconds, with_fields_as_options
 from vmafx.cli.submit import warn_about_uris
+from vmafx.fleet.submit import scheme_of
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import KubeError
 from vmafx.scoring.errors import BadInput, NodeFault
@@ -41,7 +42,7 @@ class ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
     credentials_secret: Annotated[
         str, _option(metavar="NAME", help="Secret with which the cluster reads and writes there.")
     ] = ""
-    jobs: Annotated[int, _option(min=1, max=1000, metavar="N", help="Jobs in the cluster at the same time.")] = 32
+    jobs: Annotated[int, _option(min=1, max=256, metavar="N", help="Jobs in the cluster at the same time.")] = 32
     job_timeout: Annotated[
         str, _option(metavar="TIME", help="Give up on a job that has not ended after this time, e.g. 30m.")
     ] = "6h"
@@ -49,8 +50,8 @@ class ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: KubeconfigOption = ""
     context: ContextOption = ""
 
-    def check(self) -> None:
-        """Raises BadInput for options that do not go together."""
+    def check(self, source: str) -> None:
+        """Raises BadInput for options that do not go together, and prints notes on URIs."""
         if self.cluster and not self.upload:
             raise BadInput(
                 "options",
@@ -63,6 +64,9 @@ class ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
                     raise BadInput("options", f"--{name.replace('_', '-')} is for scoring in a cluster: add --cluster")
         if not parse_seconds(self.job_timeout, "--job-timeout"):
             raise BadInput("options", f"--job-timeout {self.job_timeout!r} must be longer than 0 s; use e.g. 30m")
+        if self.cluster:
+            for warning in warn_about_uris((source if scheme_of(source) else "", self.upload)):
+                typer.echo(f"note: {warning}", err=True)
 
 
 def with_cluster_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -83,8 +87,6 @@ async def cluster_scoring(
         yield None
         return
     folder = UploadFolder(flags.upload, policy)
-    for warning in warn_about_uris((source.source.uri if "://" in source.source.uri else "", flags.upload)):
-        typer.echo(f"note: {warning}", err=True)
     try:
         config = load_config(flags.kubeconfig or None, flags.context or None)
     except KubeError as error:
@@ -102,7 +104,7 @@ async def cluster_scoring(
             if left := scoring.unfinished:
                 labels = ",".join(f"{name}={value}" for name, value in scoring.labels.items())
                 typer.echo(
-                    f"{left} jobs go on in the cluster; run the command again to continue, or delete them: "
+                    f"jobs that go on in the cluster: {left}; run the command again to wait for them, or delete them: "
                     f"kubectl delete vmjob -n {settings.namespace} -l {labels}",
                     err=True,
                 )

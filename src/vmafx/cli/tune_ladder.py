@@ -127,7 +127,7 @@ def ladder(
     destinations = Destinations(report or [], junit, output, pushgateway, fail_under, json=json)
 
     def work_on() -> int:
-        cluster.check()
+        cluster.check(source)
         destinations.check(ENDINGS)
         settings = LadderSettings(
             variant=Variant.parse(encoder),

@@ -41,7 +41,7 @@ REVISION = 1  # increased when a change in vmafx changes what a job scores
 KEEP_SECONDS = 24 * 3600  # a job stays so long after its end; its report stays until somebody deletes it
 KEY_DIGITS = 40  # of the key, in the name of a job
 PARALLEL_UPLOADS = 4
-SHOW_INTERVAL = 10.0  # seconds
+SHOW_INTERVAL, REPORT_POLL = 10.0, 2.0  # seconds
 STATES = ("uploading", "waiting", "running", "scored", "failed")
 
 
@@ -107,8 +107,8 @@ class ClusterScoring:
         self._model, self._model_identity = await self._find_model()
         visible, name = self._folder.visible(self._source.source.uri), f"source-{self._source.digest}"
         self._reference = visible or self._folder.named(name)
-        encode, report = self._folder.named("encode.mkv"), self._folder.named("encode.json")
-        await self._jobs.check(self._manifest(job_name_for("tune-check"), "", self._spec(encode, report)))
+        longest = self._folder.named(f"{'0' * 64}-{'0' * 16}.json")
+        await self._jobs.check(self._manifest(job_name_for("tune-check"), "", self._spec(longest, longest)))
         if visible is None:
             self._on_state("uploading the source")
             await self._folder.put(
@@ -171,12 +171,25 @@ class ClusterScoring:
                 distorted = await self._folder.put(f"{digest}{encode.path.suffix}", media)
         spec = self._spec(distorted, self._folder.named(report_name))
         job = self._manifest(f"tune-{key[:KEY_DIGITS]}", key, spec)
-        await self._jobs.run(job, lambda state: self._enter(one, state))
-        if (report := await self._read(report_name, digest, encode)) is None:
-            raise NodeFault(
-                f"job {job['metadata']['name']} has written no report to {self._folder.uri} that this machine can see; "
-                "is it the same folder on the nodes? Run the command again to score once more"
-            )
+        try:
+            await self._jobs.run(job, lambda state: self._enter(one, state))
+        except NodeFault:  # also if there is a report already, which this machine did not see
+            if (report := await self._read(report_name, digest, encode)) is None:
+                raise
+            return report
+        return await self._delivered(report_name, digest, encode)
+
+    async def _delivered(self, name: str, digest: str, encode: KeptEncode) -> Report:
+        """The report of a job that has succeeded. Raises ScoringError."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + self._folder.delay
+        while (report := await self._read(name, digest, encode)) is None:
+            if clock() >= until:
+                raise NodeFault(
+                    f"its job has ended, but this machine sees no report {self._folder.named(name)}: is that the same "
+                    "folder on the nodes, or was the report deleted? Run the command again to score once more"
+                )
+            await asyncio.sleep(REPORT_POLL)
         return report
 
     async def _read(self, name: str, digest: str, encode: KeptEncode) -> Report | None:

@@ -14,6 +14,7 @@ from vmafx.tasks import in_thread
 
 REMOTE_SCHEMES = ("s3", "gs", "http", "https")  # that workers fetch by themselves
 STORES = ("s3", "gs")
+NFS_DELAY = 75.0
 
 
 class UploadFolder:
@@ -70,6 +71,14 @@ class UploadFolder:
         if await stored_size(uri, self.policy) != file.size:
             await upload_file(uri, file.fd, self.policy, lambda done, total: on_share(done / (total or 1)))
         return uri
+
+    @property
+    def delay(self) -> float:
+        """Seconds after which a file that another machine has written is seen here, even if it was looked for before.
+
+        A client of NFS remembers for up to a minute that a file does not exist.
+        """
+        return NFS_DELAY if self._folder is not None else 0.0
 
     async def has(self, name: str) -> bool:
         return await stored_size(self.named(name), self.policy) is not None

@@ -156,9 +156,13 @@ async def test_jobs_of_an_interrupted_run_go_on_and_are_found_again(
     assert out == b""
     if number is signal.SIGINT:
         assert process.returncode == 130
-        assert "2 jobs go on in the cluster; run the command again to continue, or delete them: kubectl" in err.decode()
+        assert (
+            "jobs that go on in the cluster: 2; run the command again to wait for them, or delete them: kubectl"
+            in err.decode()
+        )
         assert b"Traceback" not in err
     pool.kubelet.hold.set()
+    assert (await remote.jobs()).keys() == before.keys()
     result = await remote.json(source, *TWO)
     assert all(one["score"] > 0 and one["resumed"] for one in encodes(result).values())
     after = await remote.jobs()

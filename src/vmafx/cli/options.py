@@ -1,7 +1,12 @@
-"""What the options of several commands share: the help flags, durations, KEY=VALUE pairs."""
+"""What the options of several commands share: the help flags, durations, KEY=VALUE pairs, and groups of options."""
 
+import functools
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, get_type_hints
+
+import msgspec
 
 from vmafx.scoring.errors import BadInput
 
@@ -31,3 +36,31 @@ def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
             raise BadInput("options", f"{option} {pair!r} is not KEY=VALUE; use e.g. rack=a")
         pairs[key] = value
     return pairs
+
+
+def with_fields_as_options(
+    command: Callable[..., None], parameter: str, flags_type: type[msgspec.Struct], **declared: object
+) -> Callable[..., None]:
+    """The command with a parameter replaced by one option for each field of its type.
+
+    `declared` has the annotations of fields that differ between commands.
+    """
+    signature, hints = inspect.signature(command), get_type_hints(flags_type, include_extras=True) | declared
+    options = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in msgspec.structs.fields(flags_type)
+    ]
+    parameters: list[inspect.Parameter] = []
+    for one in signature.parameters.values():
+        keyword_only = one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        parameters += options if one.name == parameter else [keyword_only]
+
+    @functools.wraps(command)
+    def expanded(**values: Any) -> None:
+        flags = flags_type(**{option.name: values.pop(option.name) for option in options})
+        command(**{parameter: flags}, **values)
+
+    expanded.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return expanded

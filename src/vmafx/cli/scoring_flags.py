@@ -1,15 +1,15 @@
 """The options that `score` and `submit` share: how to score, and the format of raw video."""
 
 import functools
-import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, get_args
 
 import msgspec
 import typer
 
 from vmafx.api.scoring import DEFAULT_MODEL, MAX_THREADS, Feature, PixelFormat, RawFormat, ScoringOptions
+from vmafx.cli.options import with_fields_as_options
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.request import check_options
@@ -105,26 +105,8 @@ class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
 
 def with_scoring_flags(command: Callable[..., None], threads_help: str) -> Callable[..., None]:
     """The command with its parameter `flags` replaced by one option per field of ScoringFlags."""
-    signature, hints = inspect.signature(command), get_type_hints(ScoringFlags, include_extras=True)
-    hints["threads"] = Annotated[int | None, _option(metavar="N", help=threads_help)]
-    options = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in msgspec.structs.fields(ScoringFlags)
-    ]
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        keyword_only = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        parameters += options if parameter.name == "flags" else [keyword_only]
-
-    @functools.wraps(command)
-    def expanded(**values: Any) -> None:
-        flags = ScoringFlags(**{option.name: values.pop(option.name) for option in options})
-        command(flags=flags, **values)
-
-    expanded.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return expanded
+    threads = Annotated[int | None, _option(metavar="N", help=threads_help)]
+    return with_fields_as_options(command, "flags", ScoringFlags, threads=threads)
 
 
 def parse_size(text: str, option: str) -> tuple[int, int]:

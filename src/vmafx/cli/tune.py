@@ -13,6 +13,7 @@ import typer
 
 from vmafx.api.scoring import DEFAULT_MODEL
 from vmafx.cli.options import HELP
+from vmafx.cli.tune_cluster import ClusterFlags, with_cluster_flags
 from vmafx.cli.tune_flags import (
     RESULTS,
     Deliverable,
@@ -21,6 +22,7 @@ from vmafx.cli.tune_flags import (
     JunitFlag,
     ModelFlag,
     ParallelFlag,
+    Place,
     PoolingFlag,
     PushgatewayFlag,
     QuietFlag,
@@ -59,6 +61,7 @@ def options() -> None:
 
 
 @app.command(context_settings=HELP)
+@with_cluster_flags
 def compare(
     source: SourceArgument,
     encoders: Annotated[
@@ -121,6 +124,8 @@ def compare(
     work: WorkFlag = None,
     parallel: ParallelFlag = 0,
     quiet: QuietFlag = False,
+    *,
+    cluster: ClusterFlags,
 ) -> None:  # fmt: skip
     """Encode a source with several encoders, score each encode, and compare rate and quality.
 
@@ -131,13 +136,14 @@ def compare(
     destinations = Destinations(report or [], junit, output, pushgateway, fail_under, json=json)
 
     def work_on() -> int:
+        cluster.check(source)
         destinations.check(RENDERED)
         check_score("--target-vmaf", target_vmaf)
         chosen = _config(config, encoders or [], quality, target_vmaf, tolerance)
         settings = TuneSettings(options=ScoreOptions(model=model, pooling=pooling), parallel=parallel)
         check_options(settings.options, {"pooling": "--pool"})
         with TuneDisplay(quiet=quiet or json) as display:
-            result = asyncio.run(_compare(source, chosen, settings, WorkFolder(work), display))
+            result = asyncio.run(_compare(source, chosen, settings, Place(WorkFolder(work), cluster, display)))
         return destinations.deliver(_deliverable(result, fail_under))
 
     run_tuning(work_on)
@@ -162,17 +168,15 @@ def _print(result: CompareResult) -> None:
     print_comparison(result)
 
 
-async def _compare(
-    source: str, config: TuneConfig, settings: TuneSettings, folder: WorkFolder, display: TuneDisplay
-) -> CompareResult:
+async def _compare(source: str, config: TuneConfig, settings: TuneSettings, place: Place) -> CompareResult:
     end_on_sigterm()
     tools = await EncoderTools.find()
     variants = config.variants(tools)
     plans = config.plans(variants)
-    async with workshop(source, tools, folder, settings) as shop:
+    async with workshop(source, tools, settings, place) as shop:
         if config.targetVmaf is None:
-            return await compare_encoders(shop, plans, display.update)
-        search = TargetSearch(shop, Goal(config.targetVmaf, config.tolerance), display.update)
+            return await compare_encoders(shop, plans, place.display.update)
+        search = TargetSearch(shop, Goal(config.targetVmaf, config.tolerance), place.display.update)
         return compare_result(shop, await search.run([one.variant for one in variants]))
 
 
@@ -211,7 +215,7 @@ def _rendered(path: Path, result: CompareResult) -> bytes:
     return comparison_page(result)
 
 
-app.command(context_settings=HELP)(ladder)
+app.command(context_settings=HELP)(with_cluster_flags(ladder))
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ import typer
 
 from vmafx.atomic_write import write_atomic
 from vmafx.cli.score import EXIT_BELOW_THRESHOLD, EXIT_ENGINE, error_line, exit_code
+from vmafx.cli.tune_cluster import ClusterFlags, cluster_scoring
+from vmafx.cli.tune_progress import TuneDisplay
 from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.errors import DISK_ERRORS, BadInput, NodeFault, ScoringError
 from vmafx.scoring.media.policy import MediaPolicy
@@ -156,15 +158,25 @@ def run_tuning(work: Callable[[], int]) -> None:
     raise typer.Exit(code)
 
 
+class Place(NamedTuple):
+    """Where encodes are kept and scored, and what shows how far jobs are."""
+
+    folder: WorkFolder
+    cluster: ClusterFlags
+    display: TuneDisplay
+
+
 @asynccontextmanager
-async def workshop(
-    source: str, tools: EncoderTools, folder: WorkFolder, settings: TuneSettings
-) -> AsyncIterator[Workshop]:
+async def workshop(source: str, tools: EncoderTools, settings: TuneSettings, place: Place) -> AsyncIterator[Workshop]:
     """What encodes and scores the source, until the context ends."""
-    await asyncio.to_thread(folder.open)
-    scorer = Scorer(policy=MediaPolicy.from_environ(os.environ), cache=ResultCache())
-    async with open_source(scorer, Source(source)) as opened:
-        yield Workshop(opened, scorer, tools, folder, settings)
+    await asyncio.to_thread(place.folder.open)
+    policy = MediaPolicy.from_environ(os.environ)
+    scorer = Scorer(policy=policy, cache=ResultCache())
+    async with (
+        open_source(scorer, Source(source)) as opened,
+        cluster_scoring(place.cluster, opened, settings.options, policy, place.display.show_jobs) as remote,
+    ):
+        yield Workshop(opened, scorer, tools, place.folder, settings, remote)
 
 
 def end_on_sigterm() -> None:

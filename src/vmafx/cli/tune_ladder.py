@@ -12,6 +12,7 @@ from rich.text import Text
 
 from vmafx.api.scoring import DEFAULT_MODEL
 from vmafx.api.units import quantity
+from vmafx.cli.tune_cluster import ClusterFlags
 from vmafx.cli.tune_flags import (
     RESULTS,
     Deliverable,
@@ -20,6 +21,7 @@ from vmafx.cli.tune_flags import (
     JunitFlag,
     ModelFlag,
     ParallelFlag,
+    Place,
     PoolingFlag,
     PushgatewayFlag,
     QuietFlag,
@@ -127,6 +129,8 @@ def ladder(
     work: WorkFlag = None,
     parallel: ParallelFlag = 0,
     quiet: QuietFlag = False,
+    *,
+    cluster: ClusterFlags,
 ) -> None:  # fmt: skip
     """Find the sizes and qualities to stream a source in.
 
@@ -137,6 +141,7 @@ def ladder(
     destinations = Destinations(report or [], junit, output, pushgateway, fail_under, json=json)
 
     def work_on() -> int:
+        cluster.check(source)
         destinations.check(ENDINGS)
         settings = LadderSettings(
             variant=Variant.parse(encoder),
@@ -156,20 +161,18 @@ def ladder(
         working = TuneSettings(options=ScoreOptions(model=model, pooling=pooling), parallel=parallel)
         check_options(working.options, {"pooling": "--pool"})
         with TuneDisplay(quiet=quiet or json) as display:
-            result = asyncio.run(_ladder(source, settings, working, WorkFolder(work), display))
+            result = asyncio.run(_ladder(source, settings, working, Place(WorkFolder(work), cluster, display)))
         return destinations.deliver(_deliverable(result, fail_under))
 
     run_tuning(work_on)
 
 
-async def _ladder(
-    source: str, settings: LadderSettings, working: TuneSettings, folder: WorkFolder, display: TuneDisplay
-) -> LadderResult:
+async def _ladder(source: str, settings: LadderSettings, working: TuneSettings, place: Place) -> LadderResult:
     end_on_sigterm()
     tools = await EncoderTools.find()
     tools.library(settings.variant.encoder)
-    async with workshop(source, tools, folder, working) as shop:
-        return await Ladder(shop, settings, display.update).run()
+    async with workshop(source, tools, working, place) as shop:
+        return await Ladder(shop, settings, place.display.update).run()
 
 
 def _deliverable(result: LadderResult, floor: float | None) -> Deliverable:

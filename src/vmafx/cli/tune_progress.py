@@ -8,24 +8,27 @@ from typing import Self
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from vmafx.cli.terminal import can_redraw
 from vmafx.tune.compare import TuneProgress
 
 LINE_INTERVAL = 10.0  # seconds
+ONE_LINE = Column(no_wrap=True, overflow="ellipsis")
 MIN_PASSED = 5.0  # seconds, before an estimate of the time left means something
 
 
 class TuneDisplay:
-    """One bar for the stage that is under way; nothing if `quiet`."""
+    """One bar for the stage that is under way, with the jobs of a cluster; nothing if `quiet`."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet, self._last_line, self._stage = quiet, 0.0, ""
-        self._started = time.monotonic()
+        self._text, self._jobs, self._shown_jobs = "", "", ""
+        self._started, self._before = time.monotonic(), 0.0
         self._bar: Progress | None = None
         if not quiet and can_redraw(sys.stderr):
             self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
+                TextColumn("{task.description}", markup=False, table_column=ONE_LINE),
                 BarColumn(),
                 TaskProgressColumn(),
                 TimeRemainingColumn(),
@@ -47,19 +50,32 @@ class TuneDisplay:
         now, done = time.monotonic(), f"{progress.finished} of {progress.total}" if progress.total else ""
         is_new = progress.stage != self._stage
         if is_new:
-            self._stage, self._started = progress.stage, now
+            self._stage, self._started, self._before = progress.stage, now, progress.share
+        what = f"{progress.stage} {progress.encode}"
+        self._text = f"{what} ({done})" if done else what
         if self._bar is not None:
             if is_new:
-                self._bar.reset(self._task, total=1.0)
-            text = f"{progress.stage} {progress.encode} ({done})" if done else f"{progress.stage} {progress.encode}"
-            self._bar.update(self._task, description=text, completed=progress.share)
+                self._bar.reset(self._task, total=1.0, completed=progress.share)  # type: ignore[arg-type]
+            self._bar.update(self._task, description=self._with_jobs(self._text), completed=progress.share)
         elif not self._quiet and now - self._last_line >= LINE_INTERVAL:
-            self._last_line = now
-            passed = now - self._started
+            passed, gained = now - self._started, progress.share - self._before
             left = (
-                f", {passed * (1 - progress.share) / progress.share:.0f} s left"
-                if passed > MIN_PASSED and progress.share
-                else ""
+                f", {passed * (1 - progress.share) / gained:.0f} s left" if passed > MIN_PASSED and gained > 0 else ""
             )
             finished = f", {done} finished" if done else ""
-            typer.echo(f"{progress.stage} {progress.encode}: {progress.share:.0%}{finished}{left}", err=True)
+            self._print(self._with_jobs(f"{what}: {progress.share:.0%}{finished}{left}"))
+
+    def show_jobs(self, jobs: str) -> None:
+        """Show how many jobs of a cluster are in which state, beside what this machine does."""
+        self._jobs = jobs
+        if self._bar is not None:
+            self._bar.update(self._task, description=self._with_jobs(self._text))
+        elif not self._quiet and jobs != self._shown_jobs and time.monotonic() - self._last_line >= LINE_INTERVAL:
+            self._print(self._with_jobs(self._text))
+
+    def _with_jobs(self, text: str) -> str:
+        return "; ".join(filter(None, (text, f"cluster: {self._jobs}" if self._jobs else "")))
+
+    def _print(self, line: str) -> None:
+        self._last_line, self._shown_jobs = time.monotonic(), self._jobs
+        typer.echo(line, err=True)

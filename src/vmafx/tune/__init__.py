@@ -1,7 +1,7 @@
 """`vmaf-tune`: encodes a source in many ways, scores the encodes, and finds the settings for a quality.
 
 It encodes the frames that the confined decoder of vmafx.scoring emits, so that no encoder reads a clip, and scores with
-vmafx.scoring. It prints nothing, and knows no Kubernetes.
+vmafx.scoring, or by jobs in a cluster. It prints nothing; only cluster.py and cluster_jobs.py know Kubernetes.
 
     encoders.py     the encoders, their settings, and which of them this machine has
     encoder_options.py  the options that people may pass to encoders
@@ -14,6 +14,10 @@ vmafx.scoring. It prints nothing, and knows no Kubernetes.
     search.py       which quality setting to try next, to reach a score with the fewest encodes
     samples.py      which parts of a long source stand for the whole
     target.py       TargetSearch: the setting of each encoder that reaches a score
+    cluster.py      ClusterScoring: encodes scored by VmafxJobs
+    cluster_jobs.py ClusterJobs: these jobs, created or found again, and followed to their end
+    upload.py       UploadFolder: clips and reports where this machine and the cluster both reach them
+    job_report.py   the report that a job has written, read back
     bd_rate.py      Bjøntegaard's deltas: how much rate, or quality, one curve saves over another
     ladder.py       Ladder: the sizes and qualities to stream a source in
     shot_ladder.py  ShotLadder: a setting for each shot of a rung

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from functools import partial
 from io import FileIO
-from typing import TypeGuard
+from typing import Protocol, TypeGuard
 
 import msgspec
 
@@ -72,8 +72,26 @@ class TuneSettings(msgspec.Struct, frozen=True, kw_only=True):
         return min(max(1, usable_cores() // self.encodes), MAX_THREADS)
 
 
+class RemoteScoring(Protocol):
+    """Scores encodes of one source elsewhere, such as in a cluster."""
+
+    async def check(self) -> None:
+        """Raises ScoringError if encodes could not be scored."""
+
+    def begin(self, encode: KeptEncode) -> None:
+        """Start to score an encode, while others are being made; `score` waits for it."""
+
+    async def score(
+        self, encodes: Sequence[KeptEncode], on_scored: Callable[[int, int], None]
+    ) -> list[ClipScored | ClipFailed]:
+        """The outcome of each encode. `on_scored` gets a number and its frames."""
+
+
 class Workshop:
-    """Encodes and scores one source. What was encoded or scored before is not done again."""
+    """Encodes and scores one source. What was encoded or scored before is not done again.
+
+    Without `remote`, this machine scores.
+    """
 
     def __init__(
         self,
@@ -82,18 +100,21 @@ class Workshop:
         tools: EncoderTools,
         folder: WorkFolder,
         settings: TuneSettings,
+        remote: RemoteScoring | None = None,
     ) -> None:
         self.source, self.settings, self.tools, self.folder = source, settings, tools, folder
-        self.scorer = scorer
+        self.scorer, self._remote = scorer, remote
         self.slots = asyncio.Semaphore(settings.encodes)
 
     def of_source(self, source: ProbedClip) -> "Workshop":
-        """The same for another source."""
+        """The same for another source, whose encodes this machine scores."""
         return Workshop(source, self.scorer, self.tools, self.folder, self.settings)
 
     async def check(self) -> None:
         """Raises ScoringError if encodes could not be scored, which should be known before they are made."""
         await self.scorer.check_options(self.settings.options)
+        if self._remote is not None:
+            await self._remote.check()
 
     async def encode(self, plan: EncodePlan, on_frames: Callable[[int], None]) -> KeptEncode:
         """Raises ScoringError."""
@@ -107,10 +128,17 @@ class Workshop:
                 lambda path: encode(self.source, frames, self.tools, options, path, on_frames),
             )
 
+    def begin_score(self, encode: KeptEncode) -> None:
+        """Let an encode be scored while others are made, if that is not done here, where they would share the cores."""
+        if self._remote is not None:
+            self._remote.begin(encode)
+
     async def score(
         self, encodes: Sequence[KeptEncode], on_scored: Callable[[int, int], None]
     ) -> list[ClipScored | ClipFailed]:
         """Score encodes together, so that the source is decoded once. `on_scored` gets a number and its frames."""
+        if self._remote is not None:
+            return await self._remote.score(encodes, on_scored)
         together, threads = divide_cores(usable_cores(), len(encodes), 0, self.settings.options.threads)
         options = msgspec.structs.replace(self.settings.options, threads=threads)
         outcomes: list[ClipScored | ClipFailed] = []
@@ -215,7 +243,7 @@ class Trials:
         async def make(index: int) -> KeptEncode | ScoringError:
             nonlocal finished
             try:
-                return await self._workshop.encode(plans[index], lambda done: report(index, done))
+                kept = await self._workshop.encode(plans[index], lambda done: report(index, done))
             except ScoringError as error:
                 if is_about_source(error):
                     raise  # no other encode would succeed
@@ -223,6 +251,8 @@ class Trials:
             finally:
                 finished += 1
                 report(index, count)
+            self._workshop.begin_score(kept)
+            return kept
 
         try:
             async with asyncio.TaskGroup() as group:

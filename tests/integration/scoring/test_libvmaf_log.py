@@ -1,6 +1,7 @@
 """libvmaf's XML log, as the real engine writes it, beside its JSON log of the same clips."""
 
 import json
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -34,8 +35,9 @@ def test_the_values_are_those_of_the_json_log(tmp_path: Path, subsample: int) ->
     assert log.numbers.tolist() == [frame["frameNum"] for frame in frames] == list(range(0, FRAMES, subsample))
     assert len(log.values) == len(frames[0]["metrics"])
     infinite = 0
-    for name, column in zip(frames[0]["metrics"], log.values.values(), strict=True):
+    for name in frames[0]["metrics"]:
         values = [frame["metrics"][name] for frame in frames]
         infinite += values.count(None)
+        column = log.values[re.sub("^(integer|float)_|2000$", "", name)]
         assert column.tolist() == [100.0 if value is None else value for value in values], name
     assert infinite == 5 * len(range(0, EQUAL, subsample))  # psnr_hvs of the frame and of its planes, and ciede

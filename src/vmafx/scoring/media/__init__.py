@@ -1,9 +1,9 @@
-"""Clips by path or URI, opened once as a file descriptor; reports delivered to a path or URI.
+"""Clips by path or URI, opened once as a file descriptor; reports and files delivered to a path or URI.
 
 Nothing opens a clip by name again after it was checked. Texts and errors that leave this package contain no
 credentials: no user names of URLs, no queries, no headers, no messages of foreign errors.
 
-    access.py         opens and hashes a clip, delivers a report; the functions that others call
+    access.py         opens and hashes a clip, delivers a report, uploads a file; the functions that others call
     policy.py         what may be opened, with the variables that configure it
     uri.py            the table of URI schemes, URI parsing, display names without credentials
     local.py          files of this machine

@@ -1,4 +1,4 @@
-"""Opens a clip by path or URI as a file descriptor, hashes it, and delivers reports."""
+"""Opens a clip by path or URI as a file descriptor, hashes it, delivers reports, and uploads files."""
 
 import asyncio
 import hashlib
@@ -7,15 +7,16 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from io import FileIO
+from typing import cast
 
 import msgspec
 
-from vmafx.scoring.errors import InputPart, NodeFault
+from vmafx.scoring.errors import BadInput, InputPart, NodeFault
 from vmafx.scoring.media import local
 from vmafx.scoring.media.local import local_file
 from vmafx.scoring.media.policy import FETCH_SECONDS, MediaPolicy
 from vmafx.scoring.media.staging import FetchProgress, StagedFile
-from vmafx.scoring.media.uri import SCHEMES, locate
+from vmafx.scoring.media.uri import SCHEMES, Location, StorageModule, locate
 from vmafx.tasks import in_thread
 
 HASH_BLOCK_SIZE = 1 << 20
@@ -106,3 +107,26 @@ async def deliver_report(uri: str, content: bytes, policy: MediaPolicy) -> str:
     async with _time_limit(f"cannot write {location.display_name}", policy):
         await transfer.put(location, content, policy)
     return location.display_name
+
+
+async def upload_file(uri: str, fd: int, policy: MediaPolicy, progress: FetchProgress | None = None) -> None:
+    """Copies an open file to a folder or a store, where it replaces a file of that name."""
+    location, storage = await _storage(uri, policy)
+    async with _time_limit(f"cannot write {location.display_name}", policy):
+        await storage.put_file(location, fd, policy, progress)
+
+
+async def stored_size(uri: str, policy: MediaPolicy) -> int | None:
+    """The bytes of a file in a folder that may be written to, or in a store; None if there is none."""
+    location, storage = await _storage(uri, policy)
+    async with _time_limit(f"cannot look for {location.display_name}", policy):
+        return await storage.stored_size(location, policy)
+
+
+async def _storage(uri: str, policy: MediaPolicy) -> tuple[Location, StorageModule]:
+    location = locate(uri, "options")
+    policy.check_scheme(location.scheme, "options")
+    scheme = SCHEMES[location.scheme]
+    if not scheme.takes_files:
+        raise BadInput("options", f"files are not uploaded by {scheme.name}://; use a folder, or s3:// or gs://")
+    return location, cast("StorageModule", await scheme.load_module())

@@ -11,9 +11,16 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.oauth2 import credentials, service_account
 from requests.exceptions import RequestException
 
-from vmafx.scoring.media.object_store import NETWORK_ERRORS, ObjectStore, fetch_object, put_object
+from vmafx.scoring.media.object_store import (
+    NETWORK_ERRORS,
+    ObjectStore,
+    fetch_object,
+    object_size,
+    put_object,
+    put_object_file,
+)
 from vmafx.scoring.media.policy import CLOUD_IDENTITY, MediaPolicy
-from vmafx.scoring.media.staging import StagedFile
+from vmafx.scoring.media.staging import FetchProgress, StagedFile
 from vmafx.scoring.media.uri import Location
 from vmafx.tasks import in_thread
 
@@ -29,6 +36,14 @@ async def fetch(location: Location, staging: StagedFile) -> None:
 
 async def put(location: Location, content: bytes, policy: MediaPolicy) -> None:
     await put_object(_store(policy), location, content, policy)
+
+
+async def put_file(location: Location, fd: int, policy: MediaPolicy, progress: FetchProgress | None) -> None:
+    await put_object_file(_store(policy), location, fd, policy, progress)
+
+
+async def stored_size(location: Location, policy: MediaPolicy) -> int | None:
+    return await object_size(_store(policy), location, policy)
 
 
 def _store(policy: MediaPolicy) -> ObjectStore:

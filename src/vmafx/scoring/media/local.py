@@ -1,20 +1,25 @@
 """Clips and reports in files of this machine. Clips are read from `roots`, reports are written to `outputs`."""
 
+import asyncio
 import errno
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from vmafx.atomic_write import write_in_folder
 from vmafx.scoring.errors import DISK_ERRORS, BadInput, InputPart, NodeFault, ScoringError
 from vmafx.scoring.media.policy import OUTPUT_DIR, OUTPUT_REPLACE, MediaPolicy
+from vmafx.scoring.media.staging import FetchProgress
 from vmafx.scoring.media.uri import Location
 from vmafx.tasks import in_thread
 
 _NO_SUCH_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 _NO_PERMISSION = {errno.EACCES, errno.EPERM}
+COPY_BLOCK = 1 << 20
 _OWNER = "user.vmafx.job"  # extended attribute of a report: the uid of its job
 _FILE_TYPES = {
     stat.S_IFDIR: "a folder",
@@ -85,6 +90,45 @@ def _translated(error: OSError, location: Location, part: InputPart, policy: Med
 async def put(location: Location, content: bytes, policy: MediaPolicy) -> None:
     """Write a report. It replaces an earlier report of the same job, and another file only if the policy allows it."""
     await in_thread(_write, location, content, policy)
+
+
+async def put_file(location: Location, fd: int, policy: MediaPolicy, progress: FetchProgress | None) -> None:
+    """Copy an open file, in place of one of that name. Cancellation stops the copy, and leaves nothing."""
+    stop, loop = threading.Event(), asyncio.get_running_loop()
+
+    def copy(file: BinaryIO) -> None:
+        size, done = os.fstat(fd).st_size, 0
+        while block := os.pread(fd, COPY_BLOCK, done):
+            if stop.is_set():
+                raise InterruptedError(errno.EINTR, "it was stopped")
+            file.write(block)
+            done += len(block)
+            if progress is not None:
+                loop.call_soon_threadsafe(progress, done, size)
+
+    def write() -> None:
+        with _output_folder(location, policy) as folder, _output_errors(location):
+            write_in_folder(folder, Path(location.target).name, copy, replace=True)
+
+    await in_thread(write, on_cancel=stop.set)
+
+
+async def stored_size(location: Location, policy: MediaPolicy) -> int | None:
+    """The bytes of a file in one of the folders for outputs; None if there is none."""
+
+    def look() -> int | None:
+        with _output_folder(location, policy) as folder, _output_errors(location):
+            try:
+                status = os.stat(Path(location.target).name, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                return None
+        if not stat.S_ISREG(status.st_mode):
+            raise BadInput(
+                "options", f"{location.display_name} is not a regular file; delete it, or use another folder"
+            )
+        return status.st_size
+
+    return await in_thread(look)
 
 
 async def check_output(location: Location, policy: MediaPolicy) -> None:

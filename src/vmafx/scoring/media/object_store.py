@@ -7,17 +7,18 @@ import asyncio
 import errno
 import os
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import aiohttp
 import msgspec
+from fsspec.callbacks import Callback
 
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.address_guard import AddressGuard
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.retry import TransferInterrupted, retry_transfer
-from vmafx.scoring.media.staging import StagedFile
+from vmafx.scoring.media.staging import FetchProgress, StagedFile
 from vmafx.scoring.media.uri import Location
 
 BLOCK_SIZE = 8 << 20
@@ -56,9 +57,89 @@ async def fetch_object(store: ObjectStore, location: Location, staging: StagedFi
 
 async def put_object(store: ObjectStore, location: Location, content: bytes, policy: MediaPolicy) -> None:
     """Writes an object; retries overwrite it."""
+
+    async def write(filesystem: Any) -> None:
+        async with asyncio.timeout(policy.block_seconds):
+            await filesystem._pipe_file(location.target, content)  # noqa: SLF001
+
+    await _with_store(store, location, policy, "write", write)
+
+
+async def put_object_file(
+    store: ObjectStore, location: Location, fd: int, policy: MediaPolicy, progress: FetchProgress | None
+) -> None:
+    """Writes an object from an open file, block by block; retries start over."""
+    path, size = f"/proc/self/fd/{fd}", os.fstat(fd).st_size
+
+    async def write(filesystem: Any) -> None:
+        async with asyncio.timeout(policy.block_seconds) as limit:
+            watch = _UploadWatch(size, limit, policy.block_seconds, progress)
+            await filesystem._put_file(path, location.target, callback=watch, chunksize=BLOCK_SIZE)  # noqa: SLF001
+
+    await _with_store(store, location, policy, "write", write)
+
+
+async def object_size(store: ObjectStore, location: Location, policy: MediaPolicy) -> int | None:
+    """The bytes of an object; None if there is none."""
+    found: int | None = None
+
+    async def look(filesystem: Any) -> None:
+        nonlocal found
+        with suppress(FileNotFoundError):
+            async with asyncio.timeout(policy.block_seconds):
+                info = await filesystem._info(location.target)  # noqa: SLF001
+            if info["type"] == "file":
+                found = int(info["size"])
+
+    await _with_store(store, location, policy, "look for", look)
+    return found
+
+
+async def _with_store(
+    store: ObjectStore,
+    location: Location,
+    policy: MediaPolicy,
+    verb: str,
+    work: Callable[[Any], Awaitable[None]],
+) -> None:
+    """Calls `work` with fsspec's file system of the store, again if the store or the network fails."""
+    action = f"cannot {verb} {location.display_name}"
     async with AsyncExitStack() as stack:
-        upload = ObjectUpload(store, location, content, stack, policy)
-        await retry_transfer(upload.send, lambda: 0, policy.retry, f"cannot write {location.display_name}")
+
+        async def attempt() -> None:
+            try:
+                filesystem, session = await store.connect()
+                stack.push_async_callback(session.close)
+                await work(filesystem)
+            except store.errors as error:
+                raise _translated(error, store, action) from None
+
+        await retry_transfer(attempt, lambda: 0, policy.retry, action)
+
+
+def _translated(error: Exception, store: ObjectStore, action: str) -> Exception:
+    """What an error of a store says about an upload."""
+    if refused := store.refused():
+        return BadInput("options", f"{action}: {refused}")
+    if isinstance(error, FileNotFoundError | ValueError):
+        return BadInput("options", f"{action}: there is no such bucket; check its name")
+    if store.denied(error):
+        return BadInput("options", f"{action}: permission denied; {store.remedy}")
+    return TransferInterrupted(f"the store failed ({type(error).__name__})")
+
+
+class _UploadWatch(Callback):  # type: ignore[misc]
+    """Reports the bytes that were sent, and gives each block its own time."""
+
+    def __init__(self, size: int, limit: asyncio.Timeout, seconds: float, progress: FetchProgress | None) -> None:
+        super().__init__(size=size)
+        self._limit, self._seconds, self._progress = limit, seconds, progress
+
+    def call(self, hook_name: str | None = None, **kwargs: Any) -> None:
+        """fsspec calls it after each change of `value`."""
+        self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
+        if self._progress is not None:
+            self._progress(self.value, self.size)
 
 
 class ObjectDownload:
@@ -120,34 +201,6 @@ class ObjectDownload:
 
     def _bad(self, why: str) -> BadInput:
         return BadInput(self._staging.part, f"cannot fetch {self._location.display_name}: {why}")
-
-
-class ObjectUpload:
-    """Writes one object."""
-
-    def __init__(
-        self, store: ObjectStore, location: Location, content: bytes, stack: AsyncExitStack, policy: MediaPolicy
-    ) -> None:
-        self._store, self._location, self._content, self._stack = store, location, content, stack
-        self._timeout = policy.block_seconds
-
-    async def send(self) -> None:
-        try:
-            filesystem, session = await self._store.connect()
-            self._stack.push_async_callback(session.close)
-            async with asyncio.timeout(self._timeout):
-                await filesystem._pipe_file(self._location.target, self._content)  # noqa: SLF001
-        except self._store.errors as error:
-            if refused := self._store.refused():
-                raise self._bad(refused) from None
-            if isinstance(error, FileNotFoundError | ValueError):
-                raise self._bad("there is no such bucket; check its name") from None
-            if self._store.denied(error):
-                raise self._bad(f"permission denied; {self._store.remedy}") from None
-            raise TransferInterrupted(f"the store failed ({type(error).__name__})") from None
-
-    def _bad(self, why: str) -> BadInput:
-        return BadInput("options", f"cannot write {self._location.display_name}: {why}")
 
 
 def _version(info: dict[str, Any]) -> tuple[str, ...]:

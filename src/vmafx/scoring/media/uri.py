@@ -16,7 +16,7 @@ from vmafx.text import printable
 
 if TYPE_CHECKING:  # they import this module
     from vmafx.scoring.media.policy import MediaPolicy
-    from vmafx.scoring.media.staging import StagedFile
+    from vmafx.scoring.media.staging import FetchProgress, StagedFile
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _LIKE_A_URI = re.compile(r"\W*https?:|.*://", re.DOTALL | re.IGNORECASE)
@@ -48,6 +48,16 @@ class SchemeModule(Protocol):
     async def put(self, location: Location, content: bytes, policy: "MediaPolicy") -> None: ...
 
 
+class StorageModule(SchemeModule, Protocol):
+    """The functions of a scheme that also takes files, such as clips."""
+
+    async def put_file(
+        self, location: Location, fd: int, policy: "MediaPolicy", progress: "FetchProgress | None"
+    ) -> None: ...
+
+    async def stored_size(self, location: Location, policy: "MediaPolicy") -> int | None: ...
+
+
 class Scheme(msgspec.Struct, frozen=True):
     """How URIs of a scheme are parsed, downloaded and written."""
 
@@ -57,6 +67,7 @@ class Scheme(msgspec.Struct, frozen=True):
     extra: str = ""  # of vmafx, that has to be installed
     package: str = ""  # installed by the extra
     in_place: bool = False  # opened without a download
+    takes_files: bool = False  # its module is a StorageModule
 
     def is_installed(self) -> bool:
         return not self.package or find_spec(self.package) is not None
@@ -158,11 +169,11 @@ def _parse_reference(_uri: str, scheme: str, rest: str) -> Location:
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (
-        Scheme("file", _parse_file, "vmafx.scoring.media.local", in_place=True),
+        Scheme("file", _parse_file, "vmafx.scoring.media.local", in_place=True, takes_files=True),
         Scheme("http", _parse_url, "vmafx.scoring.media.web"),
         Scheme("https", _parse_url, "vmafx.scoring.media.web"),
-        Scheme("s3", _parse_object, "vmafx.scoring.media.s3", extra="s3", package="s3fs"),
-        Scheme("gs", _parse_object, "vmafx.scoring.media.gs", extra="gcs", package="gcsfs"),
+        Scheme("s3", _parse_object, "vmafx.scoring.media.s3", extra="s3", package="s3fs", takes_files=True),
+        Scheme("gs", _parse_object, "vmafx.scoring.media.gs", extra="gcs", package="gcsfs", takes_files=True),
         Scheme("oci", _parse_reference, "vmafx.scoring.media.oci"),
     )
 }

@@ -4,14 +4,10 @@ import asyncio
 import hashlib
 import os
 import random
-import shutil
-import socket
-import subprocess
 import sys
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +15,12 @@ import msgspec
 import pytest
 
 from tests.support.closed_port import closed_port
+from tests.support.object_stores import SECRET, built, running, s3_gateway, s3_variables
 from tests.support.tcp_server import LOCAL, TcpServer
-from tests.support.waiting import until
 from vmafx.backoff import Backoff
-from vmafx.devcluster import paths, tools
 from vmafx.devcluster.cluster import free_port
-from vmafx.devcluster.progress import PlainProgress
-from vmafx.process import tether
 from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
-from vmafx.scoring.media.access import deliver_report, open_media
+from vmafx.scoring.media.access import deliver_report, open_media, stored_size, upload_file
 from vmafx.scoring.media.object_store import ObjectStore, fetch_object
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.retry import RetryPolicy
@@ -38,40 +31,6 @@ pytestmark = pytest.mark.timeout(600)  # a server may have to be built first
 CLIP = random.Random(1).randbytes(20 << 20)
 OTHER = random.Random(2).randbytes(18 << 20)
 HERE = MediaPolicy(retry=RetryPolicy(backoff=Backoff(0.0, 0.0), max_asked=0.0), reserve=0, connect_seconds=5.0)
-SECRET = "S3CRETkey"
-
-
-def built(module: str, version: str) -> Path:
-    """A server written in Go: from PATH, or built once into the cache."""
-    name = module.rpartition("/")[2]
-    if on_path := shutil.which(name):
-        return Path(on_path)
-    folder = paths.cache() / "tools" / f"{name}-{version}"
-    with paths.folder_lock(folder):
-        if not (folder / name).exists():
-            go = tools.go(PlainProgress())
-            environment = {**os.environ, "GOBIN": str(folder), "GOFLAGS": "", "CGO_ENABLED": "0"}
-            subprocess.run([str(go), "install", f"{module}@{version}"], cwd="/", env=environment, check=True)
-    return folder / name
-
-
-def running(command: list[str], folder: Path, port: int) -> Iterator[int]:
-    """Runs a server until the end of the test; yields once it accepts connections."""
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(tether.tethered(command), stdout=log, stderr=log) as server,
-    ):
-        try:
-            until(lambda: answers(port), f"{command[0]} answers")
-            yield port
-        finally:
-            server.terminate()
-
-
-def answers(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
 
 
 class Relay(TcpServer):
@@ -118,16 +77,13 @@ class Relay(TcpServer):
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
-    """An S3 server over a folder: its folders are buckets, its files objects."""
+    """Its folder `clips`, which is a bucket, and its port."""
     folder = tmp_path_factory.mktemp("s3")
     (folder / "data" / "clips" / "folder").mkdir(parents=True)
     (folder / "data" / "clips" / "folder" / "a.mp4").write_bytes(CLIP)
     (folder / "data" / "clips" / "empty.mp4").write_bytes(b"")
-    program = built("github.com/versity/versitygw/cmd/versitygw", "v1.8.0")
-    port = free_port()
-    where = ["--port", f"127.0.0.1:{port}", "--access", "user", "--secret", SECRET, "--quiet"]
-    for ready in running([str(program), *where, "posix", str(folder / "data")], folder, port):
-        yield folder / "data" / "clips", ready
+    for port in s3_gateway(folder):
+        yield folder / "data" / "clips", port
 
 
 @pytest.fixture
@@ -136,13 +92,8 @@ async def relay(gateway: tuple[Path, int], monkeypatch: pytest.MonkeyPatch, tmp_
     async with Relay(gateway[1]) as relay:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             monkeypatch.delenv(name)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{relay.port}")
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "user")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+        for name, value in s3_variables(relay.port, tmp_path).items():
+            monkeypatch.setenv(name, value)
         yield relay
 
 
@@ -375,3 +326,43 @@ async def test_a_report_is_uploaded_to_s3(relay: Relay, gateway: tuple[Path, int
 async def test_a_report_is_uploaded_to_google(gs: Relay) -> None:
     assert await deliver_report("gs://clips/reports/r.json", b"{}", HERE) == "gs://clips/reports/r.json"
     assert await content("gs://clips/reports/r.json") == b"{}"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[int]:
+    path = tmp_path / "file"
+    path.write_bytes(CLIP)
+    with path.open("rb") as opened:
+        yield opened.fileno()
+
+
+async def test_a_file_is_uploaded_to_s3_in_parts(relay: Relay, gateway: tuple[Path, int], file: int) -> None:
+    uri, updates = "s3://clips/uploads/a.mp4", list[tuple[int, int | None]]()
+    assert await stored_size(uri, HERE) is None
+    relay.cuts.extend([None, 0])  # the second connection
+    await upload_file(uri, file, HERE, lambda done, total: updates.append((done, total)))
+    assert updates[-1] == (len(CLIP), len(CLIP))
+    assert len(updates) > 3
+    assert (gateway[0] / "uploads" / "a.mp4").read_bytes() == CLIP
+    assert await stored_size(uri, HERE) == len(CLIP)
+    assert await stored_size("s3://clips/uploads", HERE) is None, "it is a folder"
+
+
+async def test_a_file_is_not_uploaded_without_a_bucket_or_permission(
+    relay: Relay, file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BadInput, match="there is no such bucket"):
+        await upload_file("s3://none/a.mp4", file, HERE)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    for call in (upload_file("s3://clips/b.mp4", file, HERE), stored_size("s3://clips/b.mp4", HERE)):
+        with pytest.raises(BadInput, match="permission denied; set AWS_ACCESS_KEY_ID"):
+            await call
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body directly")  # gcsfs does
+async def test_a_file_is_uploaded_to_google(gs: Relay, file: int) -> None:
+    uri = "gs://clips/uploads/a.mp4"
+    assert await stored_size(uri, HERE) is None
+    await upload_file(uri, file, HERE)
+    assert await stored_size(uri, HERE) == len(CLIP)
+    assert await content(uri) == CLIP

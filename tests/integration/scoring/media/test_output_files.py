@@ -1,5 +1,6 @@
 """Reports of jobs in local files: only in the folders for them, and without replacing what others wrote."""
 
+import asyncio
 import errno
 import os
 import threading
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 from vmafx.scoring.errors import BadInput, NodeFault
-from vmafx.scoring.media.access import check_output, deliver_report, open_media
+from vmafx.scoring.media.access import check_output, deliver_report, open_media, stored_size, upload_file
 from vmafx.scoring.media.policy import MediaPolicy
 
 CONTENT, OTHER = b'{"score": 93.2}', b"written by somebody else"
@@ -225,3 +226,39 @@ async def test_a_disk_that_fails_is_a_node_fault(
 def test_the_folders_for_reports_are_absolute(text: str) -> None:
     with pytest.raises(BadInput, match="VMAFX_OUTPUT_DIR: "):
         MediaPolicy.for_jobs({"VMAFX_OUTPUT_DIR": text})
+
+
+@pytest.mark.usefixtures("file_system")
+async def test_a_file_is_copied_in_place_of_an_earlier_one(inside: Path, outside: Path, policy: MediaPolicy) -> None:
+    content = os.urandom((2 << 20) + 5)
+    (outside / "clip").write_bytes(content)
+    (inside / "clip.mp4").write_bytes(b"an upload that was interrupted")
+    uri, updates = (inside / "clip.mp4").as_uri(), list[tuple[int, int | None]]()
+    with (outside / "clip").open("rb") as file:
+        await upload_file(uri, file.fileno(), policy, lambda done, total: updates.append((done, total)))
+        with pytest.raises(BadInput, match="outside the folders"):
+            await upload_file((outside / "other").as_uri(), file.fileno(), policy)
+        with pytest.raises(BadInput, match="files are not uploaded by https://"):
+            await upload_file("https://example.com/clip", file.fileno(), policy)
+    assert files(inside) == {"clip.mp4": content}
+    assert files(outside).keys() == {"clip"}
+    assert [done for done, _ in updates] == [1 << 20, 2 << 20, len(content)]
+    assert await stored_size(uri, policy) == len(content)
+    assert await stored_size((inside / "none").as_uri(), policy) is None
+    (inside / "link").symlink_to(outside / "clip")
+    with pytest.raises(BadInput, match="is not a regular file"):
+        await stored_size((inside / "link").as_uri(), policy)
+
+
+async def test_a_copy_that_is_cancelled_leaves_nothing(inside: Path, outside: Path, policy: MediaPolicy) -> None:
+    with (outside / "large").open("wb") as large:
+        large.truncate(8 << 30)
+    begun = asyncio.Event()
+    with (outside / "large").open("rb") as file:
+        uri = (inside / "large").as_uri()
+        copying = asyncio.create_task(upload_file(uri, file.fileno(), policy, lambda *_: begun.set()))
+        await begun.wait()
+        copying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await copying
+    assert list(inside.iterdir()) == []

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,7 +32,18 @@ MAX_ROUNDS = 8
 REACH = 0.25  # of the encoder's range: how far the setting of a shot may be from that of the rung
 MIN_STEP = 0.5  # of a setting: finer ones take more rounds than they save bits
 Settings = tuple[float, ...]  # one for each shot
-Measured = tuple[Settings, KeptEncode, ClipScored]
+
+
+class ShotScore(NamedTuple):
+    score: float
+    lowest: float  # of a frame
+
+
+class Measured(NamedTuple):
+    """A file of joined shots, and what each shot has in it."""
+
+    encode: EncodeResult
+    shots: Sequence[ShotScore]
 
 
 class ShotLadder:
@@ -47,12 +60,12 @@ class ShotLadder:
 
         Raises ScoringError if the source is bad.
         """
-        searches = list[_RungSearch]()
+        searches = list[RungSearch]()
         for size, same_size in groupby(rungs, lambda rung: (rung.width, rung.height)):
             curves = await self._curves(size, encodes)
             encoder = ShotEncoder(self._workshop, self._variant, size, self._gop)
             qualities = self._variant.encoder.range
-            searches += [_RungSearch(rung, self._shots, encoder, qualities, curves) for rung in same_size]
+            searches += [RungSearch(rung, self._shots, encoder, qualities, curves) for rung in same_size]
         for number in range(1, MAX_ROUNDS + 1):
             last = number == MAX_ROUNDS
             pending = [one for one in searches if not one.failure and one.is_pending(last=last)]
@@ -70,14 +83,14 @@ class ShotLadder:
         curves = [dict[float, float]() for _ in self._shots]
         for plan, outcome in zip(plans, await self._workshop.score(kept, lambda *_: None), strict=True):
             if isinstance(outcome, ClipScored):
-                for curve, score in zip(curves, self._scores(outcome.report), strict=True):
-                    curve[score] = plan.quality
+                for curve, shot in zip(curves, self._scores(outcome.report), strict=True):
+                    curve[shot.score] = plan.quality
         return curves
 
-    def _scores(self, report: Report) -> list[float]:
+    def _scores(self, report: Report) -> list[ShotScore]:
         return shot_scores(report, self._shots, self._workshop.settings.options.pooling)
 
-    async def _encode(self, searches: Sequence["_RungSearch"], number: int) -> None:
+    async def _encode(self, searches: Sequence["RungSearch"], number: int) -> None:
         total = sum(shot.frames for shot in self._shots) * len(searches)
         done = dict.fromkeys(range(len(searches)), 0)
 
@@ -95,7 +108,7 @@ class ShotLadder:
         except* ScoringError as failures:  # of the source
             raise failures.exceptions[0] from None
 
-    async def _score(self, searches: Sequence["_RungSearch"], number: int) -> None:
+    async def _score(self, searches: Sequence["RungSearch"], number: int) -> None:
         total = sum(shot.frames for shot in self._shots) * len(searches)
         done = dict.fromkeys(range(len(searches)), 0)
 
@@ -108,16 +121,18 @@ class ShotLadder:
         if not kept:
             return
         for one, outcome in zip(searches, await self._workshop.score(kept, report), strict=True):
-            one.note(outcome, self._scores(outcome.report) if isinstance(outcome, ClipScored) else [])
+            if isinstance(outcome, ClipFailed):
+                one.failure = f"the joined shots: {outcome.error}"
+            elif one.kept is not None:
+                one.note(Measured(encode_result(one.plan, one.kept, outcome), self._scores(outcome.report)))
 
 
-def shot_scores(report: Report, shots: Sequence[Shot], pooling: str) -> list[float]:
-    """The pooled score of each shot."""
-    values = report.values["vmaf"]
-    return [pool(values[shot.first : shot.end], pooling) for shot in shots]
+def shot_scores(report: Report, shots: Sequence[Shot], pooling: str) -> list[ShotScore]:
+    frames = [report.values["vmaf"][shot.first : shot.end] for shot in shots]
+    return [ShotScore(pool(values, pooling), min(values)) for values in frames]
 
 
-class _RungSearch:
+class RungSearch:
     """The settings of the shots of one rung, each searched on its own."""
 
     def __init__(
@@ -133,10 +148,15 @@ class _RungSearch:
         self._range = near(qualities, rung.encode.quality)
         self._starts = [likely_setting(curve, self._goal.aim, rung.encode.quality) for curve in curves]
         self._tried: list[dict[float, float]] = [{} for _ in shots]
-        self._wanted: Settings = ()
-        self._measured: Measured | None = None
+        self.wanted: Settings = ()  # in this round; what was found, once nothing is pending
+        self._measured: dict[Settings, Measured] = {}
         self.kept: KeptEncode | None = None  # the file of this round
         self.failure = ""
+
+    @property
+    def plan(self) -> EncodePlan:
+        """The encode of the whole source that the rung was."""
+        return EncodePlan(self._encoder.variant, self._rung.encode.quality)
 
     @property
     def name(self) -> str:
@@ -148,12 +168,12 @@ class _RungSearch:
             next_step(self._goal, tried, self._range, start)
             for tried, start in zip(self._tried, self._starts, strict=True)
         ]
-        self._wanted = tuple(
+        self.wanted = tuple(
             self._best(tried) if last and not step.done else step.quality
             for tried, step in zip(self._tried, steps, strict=True)
         )
         self.kept = None
-        return self._measured is None or self._measured[0] != self._wanted
+        return self.wanted not in self._measured
 
     def _best(self, tried: Mapping[float, float]) -> float:
         """The cheapest setting that reaches the goal, else the best one."""
@@ -163,7 +183,7 @@ class _RungSearch:
         """Encode the shots with the settings that are wanted, and join them."""
         plans = [
             ShotPlan(number, shot, quality)
-            for number, (shot, quality) in enumerate(zip(self._shots, self._wanted, strict=True), 1)
+            for number, (shot, quality) in enumerate(zip(self._shots, self.wanted, strict=True), 1)
         ]
         try:
             self.kept = await self._encoder.join(await self._encoder.encode(plans, on_frames))
@@ -172,37 +192,35 @@ class _RungSearch:
                 raise
             self.failure = str(error)
 
-    def note(self, outcome: ClipScored | ClipFailed, scores: Sequence[float]) -> None:
-        if isinstance(outcome, ClipFailed):
-            self.failure = f"the joined shots: {outcome.error}"
-        elif self.kept is not None:
-            self._measured = self._wanted, self.kept, outcome
-        for tried, quality, score in zip(self._tried, self._wanted, scores, strict=True):
-            tried[quality] = score
+    def note(self, measured: Measured) -> None:
+        """What the file of this round has."""
+        self._measured[self.wanted] = measured
+        for tried, quality, shot in zip(self._tried, self.wanted, measured.shots, strict=True):
+            tried[quality] = shot.score
 
     async def result(self) -> LadderPoint:
         """The rung with the file that was found, and what each shot has of it."""
-        plan = EncodePlan(self._encoder.variant, self._rung.encode.quality)
-        if self.failure or self._measured is None:
-            return msgspec.structs.replace(self._rung, encode=EncodeResult(quality=plan.quality, error=self.failure))
-        settings, kept, scored = self._measured
-        packets, values = await in_thread(packets_of, kept.path), scored.report.values["vmaf"]
+        measured = self._measured.get(self.wanted)
+        if self.failure or measured is None:
+            return self._failed(self.failure)
+        packets = await in_thread(packets_of, Path(measured.encode.file))
         if not all(packets[shot.first].is_key for shot in self._shots):
-            error = "the joined shots do not each begin with a key frame"
-            return msgspec.structs.replace(self._rung, encode=EncodeResult(quality=plan.quality, error=error))
+            return self._failed("the joined shots do not each begin with a key frame")
         shots = tuple(
             ShotEncode(
                 quality=quality,
-                bitrate=_bitrate(packets[shot.first : shot.end], kept.facts.rate),
-                score=tried[quality],
-                lowest=min(values[shot.first : shot.end]),
-                reached=tried[quality] >= self._goal.score,
+                bitrate=_bitrate(packets[shot.first : shot.end], self._encoder.rate),
+                score=found.score,
+                lowest=found.lowest,
+                reached=found.score >= self._goal.score,
                 tried=len(tried),
             )
-            for shot, quality, tried in zip(self._shots, settings, self._tried, strict=True)
+            for shot, quality, found, tried in zip(self._shots, self.wanted, measured.shots, self._tried, strict=True)
         )
-        encode = encode_result(plan, kept, scored)
-        return msgspec.structs.replace(self._rung, encode=encode, target=self._goal.score, shots=shots)
+        return msgspec.structs.replace(self._rung, encode=measured.encode, target=self._goal.score, shots=shots)
+
+    def _failed(self, why: str) -> LadderPoint:
+        return msgspec.structs.replace(self._rung, encode=EncodeResult(quality=self.plan.quality, error=why))
 
 
 def _bitrate(packets: Sequence[Packet], rate: float) -> float:

@@ -54,6 +54,11 @@ class ShotEncoder:
         self._tool = workshop.tools.identity(variant.encoder)
         self._made = dict[str, KeptEncode]()  # by this process, or found by it
 
+    @property
+    def rate(self) -> float:
+        """Frames per second."""
+        return float(self._frames.rate)
+
     async def encode(self, plans: Sequence[ShotPlan], on_frames: OnFrames) -> list[KeptEncode]:
         """The encodes of shots in the order of the source; `on_frames` gets the number of frames that are encoded.
 
@@ -126,7 +131,7 @@ class ShotEncoder:
             if encoded != plan.shot.frames:
                 raise EngineFailure(f"{options.encoder.name} encoded {encoded} of {plan.shot.frames} frames")
             seconds = time.monotonic() - started
-            return EncodeFacts(encoded, await written_bytes(path), seconds, float(self._frames.rate))
+            return EncodeFacts(encoded, await written_bytes(path), seconds, self.rate)
 
         return await self._workshop.folder.get_or_make(key, self._container, make)
 
@@ -134,7 +139,7 @@ class ShotEncoder:
         paths = [part.path for part in parts]
         await in_thread(join_files, paths, path, MUXERS[self._container], self._frames.rate)
         frames, seconds = (sum(getattr(part.facts, name) for part in parts) for name in ("frames", "seconds"))
-        return EncodeFacts(frames, await written_bytes(path), seconds, float(self._frames.rate))
+        return EncodeFacts(frames, await written_bytes(path), seconds, self.rate)
 
 
 def _report_after(before: int, on_frames: OnFrames, frames: int) -> None:

@@ -3,7 +3,6 @@
 import csv
 import json
 import signal
-from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +12,7 @@ import av
 import pytest
 
 from tests.support.commands import VMAFX
+from tests.support.cut_clips import BARS, CLOCK, FRACTAL, GREY, RATE, cut_clip
 from tests.support.leftovers import end_processes_in
 from tests.support.tune import HALF_THEN_HANG, FaultyFfmpeg, Tune
 from tests.support.video import ffmpeg
@@ -22,27 +22,11 @@ from vmafx.scoring.score import Scorer
 from vmafx.tune.compare import open_source
 from vmafx.tune.scenes import find_shots
 
-RATE = 25
-SIZE = f"s=256x144:r={RATE}"
-BARS, FRACTAL, CLOCK, GREY = f"testsrc2={SIZE}", f"mandelbrot={SIZE}", f"testsrc={SIZE}", f"color=c=gray:{SIZE}"
 SMALL = ["--heights", "72", "--quality", "24,36", "--rungs", "1", "--lowest", "0"]
 X264 = ["--encoder", "libx264:ultrafast", *SMALL]
 HALF = len("half\n")  # what HALF_THEN_HANG has written
 # An encode of libx265 beyond the first ones does what follows; each is counted.
 AFTER = 'echo x >> {count}; [ "$(wc -l < {count})" -le {first} ] || {{ {then}; }}'
-
-
-def cut_clip(path: Path, shots: Sequence[tuple[str, int]], filters: str = "null") -> Path:
-    """A clip of shots, each a source of lavfi and a number of frames."""
-    inputs = [argument for source, _ in shots for argument in ("-f", "lavfi", "-i", source)]
-    parts = [
-        f"[{index}]trim=end_frame={frames},setpts=PTS-STARTPTS,format=yuv420p[p{index}]"
-        for index, (_, frames) in enumerate(shots)
-    ]
-    joined = "".join(f"[p{index}]" for index in range(len(shots)))
-    graph = ";".join([*parts, f"{joined}concat=n={len(shots)},{filters}[out]"])
-    ffmpeg(*inputs, "-filter_complex", graph, "-map", "[out]", "-c:v", "ffv1", path)
-    return path
 
 
 @pytest.fixture(scope="module")

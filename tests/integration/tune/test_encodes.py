@@ -211,10 +211,11 @@ async def test_hdr10_keeps_its_colours_and_metadata_where_the_encoder_can(tune: 
     ]
 
 
-async def test_invalid_metadata_of_hdr_counts_as_none(tmp_path: Path) -> None:
-    """Chromaticities beyond 1, and no brightness."""
+@pytest.mark.parametrize(("green", "luminance"), [("60000,34500", "10000000,50"), ("13250,34500", "50,10000000")])
+async def test_invalid_metadata_of_hdr_counts_as_none(green: str, luminance: str, tmp_path: Path) -> None:
+    """A chromaticity beyond 1, and a display that is darker than black."""
     source = tmp_path / "odd.mp4"
-    odd = "master-display=G(60000,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,50):max-cll=1000,400"
+    odd = f"master-display=G({green})B(7500,3000)R(34000,16000)WP(15635,16450)L({luminance}):max-cll=1000,400"
     raw = raw_input(scene(frames=2, depth=10), tmp_path / "raw.yuv")
     ffmpeg(*raw, "-c:v", "libx265", "-x265-params", f"log-level=error:{odd}", source)
     assert (await clip_of(source)).hdr == HdrMetadata(light=LightLevel(1000, 400))

@@ -28,6 +28,8 @@ def _mastering_display(frame: VideoFrame) -> MasteringDisplay | None:
     if not has_primaries or not has_luminance or any(denominator <= 0 for _, denominator in pairs):
         return None
     *chromaticities, darkest, brightest = (Fraction(*pair) for pair in pairs)
+    if darkest >= brightest:
+        return None
     red_x, red_y, green_x, green_y, blue_x, blue_y, white_x, white_y = (
         round(one / CHROMATICITY_UNIT) for one in chromaticities
     )

@@ -15,7 +15,7 @@ vmafx.scoring, or by jobs in a cluster. It prints nothing; only cluster.py and c
     samples.py      which parts of a long source stand for the whole
     target.py       TargetSearch: the setting of each encoder that reaches a score
     cluster.py      ClusterScoring: encodes scored by VmafxJobs
-    cluster_jobs.py ClusterJobs: these jobs, created or found again, and followed to their end
+    cluster_jobs.py  ClusterJobs: these jobs, created or found again, and followed to their end
     upload.py       UploadFolder: clips and reports where this machine and the cluster both reach them
     job_report.py   the report that a job has written, read back
     bd_rate.py      Bjøntegaard's deltas: how much rate, or quality, one curve saves over another

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.leftovers import descriptors
+from vmafx.auth.callers import ServedCaller
 from vmafx.clock import utc_now
 from vmafx.scratch import ScratchFile
-from vmafx.serving.callers import ServedCaller
 from vmafx.serving.job import CANCELLED, JobOutcome, JobRecord, ServedJob, UploadedClip
 from vmafx.serving.jobs import JobRegistry
 from vmafx.serving.request import ScoreRequest

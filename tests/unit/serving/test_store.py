@@ -13,11 +13,12 @@ import pytest
 from tests.support.leftovers import descriptors
 from vmafx.auth.callers import ServedCaller
 from vmafx.clock import utc_now
+from vmafx.folder_lock import FolderInUse
 from vmafx.scratch import ScratchFile
 from vmafx.serving.job import CANCELLED, JobOutcome, JobRecord, ServedJob, UploadedClip
 from vmafx.serving.jobs import JobRegistry
 from vmafx.serving.request import ScoreRequest
-from vmafx.serving.store import FolderInUse, JobStore
+from vmafx.serving.store import JobStore
 
 CONTENT = b"a clip"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -1,0 +1,101 @@
+"""Reports of jobs as resources: vmafx://jobs/ID/report.html and others."""
+
+import re
+from typing import NamedTuple
+
+from vmafx.auth.callers import ServedCaller
+from vmafx.mcp.job import Job, JobOutcome
+from vmafx.mcp.jobs import Jobs
+from vmafx.mcp.views import REPORTS, report_uri
+from vmafx.scoring.cache import ResultCache
+from vmafx.scoring.result import Report
+from vmafx.tasks import in_thread
+from vmafx.tune.outputs import as_csv, as_json, ladder_csv
+
+TYPES = {
+    "html": "text/html", "json": "application/json", "csv": "text/csv", "svg": "image/svg+xml", "png": "image/png",
+}  # fmt: skip
+MAX_BYTES = 32 << 20  # of a report
+MAX_LISTED = 100  # jobs whose reports are listed
+_URI = re.compile(r"vmafx://jobs/(?P<job>[a-z0-9-]{1,100})/(?P<name>report\.(?P<kind>html|json|csv|svg|png))")
+
+
+class NoReport(Exception):
+    """There is no such report; the message says why."""
+
+
+class JobReport(NamedTuple):
+    uri: str
+    title: str
+    mime_type: str
+
+
+class Reports:
+    """The reports of the jobs of a caller."""
+
+    def __init__(self, jobs: Jobs, cache: ResultCache) -> None:
+        self._jobs, self._cache = jobs, cache
+
+    def listed(self, caller: ServedCaller) -> list[JobReport]:
+        """Those of the newest jobs."""
+        finished = [job for job in self._jobs.of(caller) if job.record.phase == "Succeeded"][:MAX_LISTED]
+        return [
+            JobReport(report_uri(job.id, name), f"{name} of {job.id}", TYPES[name.rpartition(".")[2]])
+            for job in finished
+            for name in REPORTS[job.record.kind]
+        ]
+
+    async def read(self, uri: str, caller: ServedCaller) -> tuple[str, bytes]:
+        """The MIME type and the content. Raises NoReport."""
+        match = _URI.fullmatch(uri)
+        job = self._jobs.find(match["job"], caller) if match is not None else None
+        if match is None or job is None:
+            raise NoReport("there is no such report; list_jobs lists your jobs, and get_job the URIs of their reports")
+        if job.record.phase != "Succeeded":
+            raise NoReport(f"job {job.id} is {job.record.phase.lower()}, and has no reports")
+        if match["name"] not in REPORTS[job.record.kind]:
+            raise NoReport(f"a job of {job.record.kind} has {', '.join(REPORTS[job.record.kind])}")
+        content = await in_thread(self._render, job, match["kind"])
+        if len(content) > MAX_BYTES:
+            raise NoReport(f"the report has {len(content):,} bytes, more than {MAX_BYTES:,}; read another format")
+        return TYPES[match["kind"]], content
+
+    async def scores(self, job: Job) -> list[Report]:
+        """The reports of the clips of a score, in order. Raises NoReport."""
+        return await in_thread(self._scores, job)
+
+    def _scores(self, job: Job) -> list[Report]:
+        outcome = (job.record.outcome or JobOutcome()).score
+        if outcome is None:
+            raise NoReport(f"job {job.id} has no scores of clips")
+        found = []
+        for clip in outcome.clips:
+            if not clip.key:
+                continue
+            report = self._cache.get(clip.key)
+            if report is None:
+                raise NoReport("the values of its frames are not kept any more; score the clips again")
+            found.append(report)
+        return found
+
+    def _render(self, job: Job, kind: str) -> bytes:
+        outcome = job.record.outcome or JobOutcome()
+        if outcome.compare is not None:
+            from vmafx.tune.page import comparison_page  # noqa: PLC0415 - imports matplotlib, which takes time
+
+            return {"html": comparison_page, "json": as_json, "csv": as_csv}[kind](outcome.compare)
+        if outcome.ladder is not None:
+            from vmafx.tune.page import ladder_as_page  # noqa: PLC0415
+
+            return {"html": ladder_as_page, "json": as_json, "csv": ladder_csv}[kind](outcome.ladder)
+        from vmafx.reports import chart_file, csv_report, html, json_report  # noqa: PLC0415
+
+        reports = self._scores(job)
+        match kind:
+            case "html":
+                return html(reports, {}).encode()
+            case "json":
+                return b"".join(json_report(reports))
+            case "csv":
+                return b"".join(csv_report(reports))
+        return chart_file(reports, "vmaf", "svg" if kind == "svg" else "png")

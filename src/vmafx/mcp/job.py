@@ -38,9 +38,12 @@ class JobFailure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 # Errors name the flags of `vmafx score`; a tool has arguments instead.
-_ARGUMENTS = {"--scale-to": "size", "--fps": "frameRate of the format", "--work": "--state"} | {
-    f"--{name}": name for name in ("shortest", "conform", "stretch", "damaged")
-}
+_ARGUMENTS = {
+    "for this command only, use --allow-private": "",
+    "--scale-to": "size",
+    "--fps": "frameRate of the format",
+    "--work": "--state",
+} | {f"--{name}": name for name in ("shortest", "conform", "stretch", "damaged")}
 
 
 def _as_arguments(text: str) -> str:

@@ -72,16 +72,13 @@ async def run(settings: McpSettings, stop: asyncio.Event) -> None:
         async with _cluster(settings, policy) as cluster:
             reports = Reports(jobs, cache)
             service = McpService(Tools(jobs, reports, settings.wait, cluster), reports, metrics)
-            working = asyncio.create_task(jobs.run(settings.parallel))
-            try:
+            async with asyncio.TaskGroup() as group:
+                working = group.create_task(jobs.run(settings.parallel))
                 if settings.http_address is None:
                     await serve_stdio(service.server(), stop, jobs.stop)
                 else:
                     await _serve_http(settings, settings.http_address, service, jobs, metrics, stop)
-            finally:
-                jobs.stop()
                 working.cancel()
-                await asyncio.wait({working})
     log.info("stopped")
 
 

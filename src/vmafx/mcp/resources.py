@@ -60,23 +60,21 @@ class Reports:
             raise NoReport(f"the report has {len(content):,} bytes, more than {MAX_BYTES:,}; read another format")
         return TYPES[match["kind"]], content
 
-    async def scores(self, job: Job) -> list[Report]:
-        """The reports of the clips of a score, in order. Raises NoReport."""
-        return await in_thread(self._scores, job)
-
-    def _scores(self, job: Job) -> list[Report]:
+    async def score(self, job: Job, number: int) -> Report:
+        """The values of all frames of one clip of a job. Raises NoReport."""
         outcome = (job.record.outcome or JobOutcome()).score
-        if outcome is None:
-            raise NoReport(f"job {job.id} has no scores of clips")
-        found = []
-        for clip in outcome.clips:
-            if not clip.key:
-                continue
-            report = self._cache.get(clip.key)
-            if report is None:
-                raise NoReport("the values of its frames are not kept any more; score the clips again")
-            found.append(report)
-        return found
+        if outcome is None or number >= len(outcome.clips):
+            raise NoReport(f"job {job.id} has no clip {number}; the first one is 0")
+        clip = outcome.clips[number]
+        if not clip.key:
+            raise NoReport(f"{clip.distorted} has no score: {clip.error}")
+        return await in_thread(self._kept, clip.key)
+
+    def _kept(self, key: str) -> Report:
+        report = self._cache.get(key)
+        if report is None:
+            raise NoReport("the values of its frames are not kept any more; score the clips again")
+        return report
 
     def _render(self, job: Job, kind: str) -> bytes:
         outcome = job.record.outcome or JobOutcome()
@@ -90,7 +88,8 @@ class Reports:
             return {"html": ladder_as_page, "json": as_json, "csv": ladder_csv}[kind](outcome.ladder)
         from vmafx.reports import chart_file, csv_report, html, json_report  # noqa: PLC0415
 
-        reports = self._scores(job)
+        clips = outcome.score.clips if outcome.score is not None else ()
+        reports = [self._kept(clip.key) for clip in clips if clip.key]
         match kind:
             case "html":
                 return html(reports, {}).encode()

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from vmafx.api.units import quantity
+from vmafx.api.units import parse_bytes
 from vmafx.http.address import ListenAddress
-from vmafx.http.hosts import HostPolicy
+from vmafx.http.hosts import parse_hosts
 from vmafx.logs import LEVELS, LogFormat, LogLevel
 from vmafx.settings import Setting, Settings, at_least, one_of, parse_bool
 
@@ -18,28 +18,12 @@ standard input and output these are by default the current folder, unless that i
 variables of `vmafx score` apply, too."""
 
 
-def _parse_bytes(text: str) -> int:
-    try:
-        size = int(quantity(text))
-    except ValueError:
-        size = 0
-    if size < 1:
-        raise ValueError(f"{text!r} is not a size such as 10Gi, 500Mi or a number of bytes")
-    return size
-
-
 def _parse_address(text: str) -> ListenAddress | None:
     return ListenAddress.parse(text) if text else None
 
 
 def _parse_path(text: str) -> Path | None:
     return Path(text).absolute() if text else None
-
-
-def _parse_hosts(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
-    HostPolicy(names)  # raises ValueError for one that is malformed
-    return names
 
 
 class McpSettings(Settings):
@@ -68,7 +52,7 @@ class McpSettings(Settings):
     hosts: Annotated[tuple[str, ...], Setting(
         "Names under which clients reach this server, separated by commas, such as mcp.example.com; addresses, "
         "localhost and names inside the cluster are always allowed.",
-        flag="--hosts", variable="VMAFX_MCP_HOSTS", parse=_parse_hosts, metavar="NAMES",
+        flag="--hosts", variable="VMAFX_MCP_HOSTS", parse=parse_hosts, metavar="NAMES",
     )]
     parallel: Annotated[int, Setting(
         "Jobs to work on at the same time.", default="1",
@@ -85,12 +69,12 @@ class McpSettings(Settings):
     )]
     results_size: Annotated[int, Setting(
         "Disk space for the values of frames; the least recently used are deleted above it.", default="2Gi",
-        flag="--results-size", variable="VMAFX_MCP_RESULTS_SIZE", parse=_parse_bytes, metavar="SIZE",
+        flag="--results-size", variable="VMAFX_MCP_RESULTS_SIZE", parse=parse_bytes, metavar="SIZE",
     )]
     encodes_size: Annotated[int, Setting(
         "Disk space for encodes; the least recently used are deleted above it, when the next job begins.",
         default="20Gi",
-        flag="--encodes-size", variable="VMAFX_MCP_ENCODES_SIZE", parse=_parse_bytes, metavar="SIZE",
+        flag="--encodes-size", variable="VMAFX_MCP_ENCODES_SIZE", parse=parse_bytes, metavar="SIZE",
     )]
     cluster: Annotated[bool, Setting(
         "Submit the jobs of submit_job to the cluster of the kubeconfig, and list its jobs and nodes.",

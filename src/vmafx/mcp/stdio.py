@@ -11,7 +11,6 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from vmafx.logs import log
-from vmafx.tasks import run_unless
 
 MAX_LINE = 4 << 20  # bytes of a message
 
@@ -26,7 +25,16 @@ async def serve_stdio(server: Server[Any], stop: asyncio.Event, on_end: Callable
         async with stdio_server(stdin=stdin) as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
-    await run_unless(stop, serve())
+    serving, stopping = asyncio.create_task(serve()), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        on_end()
+        if serving.done():
+            serving.result()
+    finally:
+        for task in (serving, stopping):
+            task.cancel()
+        await asyncio.wait({serving, stopping})
 
 
 async def _open_stdin() -> asyncio.StreamReader:

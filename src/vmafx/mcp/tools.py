@@ -131,10 +131,7 @@ class Tools:
         if job.record.phase != "Succeeded":
             reply = _job_reply(view)
             return ToolReply(ExplainView(job=view), reply.text, reply.failed)
-        reports = await self._reports.scores(job)
-        if not 0 <= arguments.clip < len(reports):
-            raise ToolFailed(f"clip must be 0 to {len(reports) - 1}: so many clips of the job have a score")
-        explanation = await in_thread(_explain, reports[arguments.clip])
+        explanation = await in_thread(_explain, await self._reports.score(job, arguments.clip))
         found = ExplainView(job=view, explanation=explanation)
         return ToolReply(found, explain_text(found))
 

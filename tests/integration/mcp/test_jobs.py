@@ -1,0 +1,133 @@
+"""Jobs: they survive the server, report progress, and end when a client cancels them."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client.client import Client
+
+from tests.support.leftovers import end_processes_in
+from tests.support.mcp_server import HANDSHAKE, STATELESS, HttpServer, StdioServer, Transport, call, failed, started
+from tests.support.tune import HALF_THEN_HANG, FaultyFfmpeg, encodes
+from tests.support.waiting import eventually
+
+TWO_ENCODERS = {"encoders": ["libx264:ultrafast", "libx265:ultrafast"], "qualities": [30]}
+
+
+async def phase(client: Client, job_id: str) -> str:
+    return str((await call(client, "get_job", id=job_id))["phase"])
+
+
+def no_process(folder: Path) -> bool:
+    return not end_processes_in(folder, within=0.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_job_continues_after_the_server_was_ended(
+    number: signal.Signals, tmp_path: Path, clips: Path, faulty: FaultyFfmpeg
+) -> None:
+    faulty.fault(HALF_THEN_HANG)
+    async with HttpServer(tmp_path, roots=clips, **faulty.environment) as server:
+        async with server.client(STATELESS) as client:
+            job = await call(client, "compare", source=str(clips / "reference.mkv"), wait=0, **TWO_ENCODERS)
+            assert job["phase"] in {"Pending", "Running"}
+            await server.half_way()
+            assert await phase(client, job["id"]) == "Running"
+        (kept,) = server.finished()
+        before = kept.stat().st_mtime_ns
+        assert server.process is not None
+        server.process.send_signal(number)
+        assert await server.process.wait() == (0 if number == signal.SIGTERM else -number)
+        await eventually(lambda: no_process(tmp_path), "its children have ended with it")
+        faulty.fault("")
+        await server.start()
+        async with server.client(STATELESS) as client:
+            done = await call(client, "get_job", id=job["id"], wait=150)
+            assert done["phase"] == "Succeeded"
+            found = encodes(done["compare"])
+            assert [one.get("resumed", False) for one in found.values()] == [True, False]
+        assert kept.stat().st_mtime_ns == before, "the first encode was not made again"
+
+
+@pytest.mark.parametrize(
+    ("transport", "mode"), [("stdio", HANDSHAKE), ("stdio", STATELESS), ("http", HANDSHAKE), ("http", STATELESS)]
+)
+async def test_a_cancelled_request_ends_its_job_and_the_encoder(
+    transport: Transport, mode: str, tmp_path: Path, clips: Path, faulty: FaultyFfmpeg
+) -> None:
+    faulty.fault(HALF_THEN_HANG)
+    async with started(transport, tmp_path, clips, **faulty.environment) as server, server.client(mode=mode) as client:
+        seen = list[tuple[float, float | None, str | None]]()
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            seen.append((progress, total, message))
+
+        arguments = {"source": str(clips / "reference.mkv"), "wait": 150, **TWO_ENCODERS}
+        calling = asyncio.create_task(client.call_tool("compare", arguments, progress_callback=on_progress))
+        await server.half_way()
+        await eventually(lambda: seen, "progress has arrived")
+        assert [one[0] for one in seen] == sorted({one[0] for one in seen}), "progress grows"
+        assert {one[1] for one in seen} == {100}
+        assert "libx264:ultrafast 30" in str(seen[-1][2]) or "libx265:ultrafast 30" in str(seen[-1][2])
+        calling.cancel()
+        await asyncio.wait({calling})
+        await eventually(lambda: not server.partial(), "the encode was deleted")
+        (job,) = (await call(client, "list_jobs"))["jobs"]
+        assert job["phase"] == "Cancelled"
+
+
+async def test_a_job_whose_id_is_known_goes_on_when_a_request_is_cancelled(
+    tmp_path: Path, clips: Path, faulty: FaultyFfmpeg
+) -> None:
+    faulty.fault(HALF_THEN_HANG)
+    async with StdioServer(tmp_path, roots=clips, **faulty.environment).client() as client:
+        job = await call(client, "compare", source=str(clips / "reference.mkv"), wait=0, **TWO_ENCODERS)
+        waiting = asyncio.create_task(client.call_tool("get_job", {"id": job["id"], "wait": 150}))
+        await eventually(lambda: _is_running(client, job["id"]), "the job runs")
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert await phase(client, job["id"]) == "Running"
+        assert "has no reports" in await failed_to_read(client, f"vmafx://jobs/{job['id']}/report.html")
+        assert (await call(client, "cancel_job", id=job["id"]))["phase"] == "Cancelled"
+        message = await failed(client, "explain_score", job=job["id"])
+        assert "is a compare" in message
+
+
+async def _is_running(client: Client, job_id: str) -> bool:
+    return await phase(client, job_id) == "Running"
+
+
+async def failed_to_read(client: Client, uri: str) -> str:
+    with pytest.raises(Exception, match=r".") as caught:  # MCPError, whose message is looked at
+        await client.read_resource(uri)
+    return str(caught.value)
+
+
+async def test_the_end_of_standard_input_ends_the_server_and_the_next_one_continues(
+    tmp_path: Path, clips: Path, faulty: FaultyFfmpeg
+) -> None:
+    faulty.fault(HALF_THEN_HANG)
+    server = StdioServer(tmp_path, roots=clips, **faulty.environment)
+    arguments = {"source": str(clips / "reference.mkv"), "wait": 150, **TWO_ENCODERS}
+    async with server.client() as client:
+        calling = asyncio.create_task(client.call_tool("compare", arguments))
+        await server.half_way()
+        async with server.client() as other:  # a second assistant of the same user
+            assert (await call(other, "list_jobs"))["jobs"] == [], "jobs of a server that runs are its own"
+    await asyncio.gather(calling, return_exceptions=True)
+    await eventually(lambda: no_process(tmp_path), "nothing of the server is left")
+    faulty.fault("")
+    async with server.client() as client:
+        (job,) = (await call(client, "list_jobs"))["jobs"]
+        done: Any = await call(client, "get_job", id=job["id"], wait=150)
+        assert [one.get("resumed", False) for one in encodes(done["compare"]).values()] == [True, False]
+
+
+async def test_a_second_server_on_http_refuses_the_state_of_the_first(tmp_path: Path, clips: Path) -> None:
+    async with HttpServer(tmp_path, roots=clips) as server:
+        other = HttpServer(tmp_path, roots=clips)
+        with pytest.raises(AssertionError, match="give each its own with --state"):
+            await other.start()
+        assert (await server.call("GET", "/readyz"))[0] == 200

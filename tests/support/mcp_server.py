@@ -1,6 +1,7 @@
 """`vmafx mcp` as a process, and the official client for it, over HTTP and over standard input and output."""
 
 import asyncio
+import io
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -126,7 +127,10 @@ class HttpServer(McpServer):
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
             session.request(
-                method, f"http://127.0.0.1:{self.port}{path}", headers=dict(headers), data=body
+                method,
+                f"http://127.0.0.1:{self.port}{path}",
+                headers=dict(headers),
+                data=io.BytesIO(body) if body is not None else None,
             ) as response,
         ):
             return response.status, response.headers, await response.text()

@@ -8,7 +8,7 @@ none of its own. The protocol is that of the official SDK, the package mcp.
     server.py     the tools and resources as the SDK serves them
     stdio.py      one client on standard input and output
     site.py       HTTP: the route /mcp
-    sessions.py   Sessions of protocol versions with a handshake, and what they send again
+    sessions.py   sessions of protocol versions with a handshake, and what they send again
     asgi.py       calls the SDK's HTTP transport for a request of our HTTP server
     arguments.py  the arguments of the tools, and their JSON Schemas
     views.py      what tools answer, structured and as text
@@ -18,6 +18,7 @@ none of its own. The protocol is that of the official SDK, the package mcp.
     work.py       JobWork: does one job
     state.py      StateFolder: jobs on disk
     cluster.py    Cluster: VmafxJobs and VmafxNodes
+    explain.py    which frames and features pulled a score down
     resources.py  Reports: reports of jobs as resources
     metrics.py    metrics
 """

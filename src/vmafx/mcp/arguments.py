@@ -23,7 +23,7 @@ Wait = Annotated[
     Annotated[int, Meta(ge=0, le=MAX_WAIT)] | None,
     doc(
         "Seconds to wait for the result. After that, the job goes on, and the answer is its ID for get_job. "
-        "0: answer at once. Default: a time below the timeouts of usual clients."
+        "0: answer at once; null: a time below the timeouts of usual clients."
     ),
 ]
 Model = Annotated[
@@ -68,6 +68,8 @@ class ScoreArguments(RequestOptions, frozen=True, kw_only=True):
 
 class SubmitArguments(ScoreArguments, frozen=True, kw_only=True):
     """A score that runs in the background."""
+
+    wait: Wait = 0
 
     priority: Annotated[
         Annotated[int, Meta(ge=0, le=1_000_000_000)] | None, doc("Priority of a job in a cluster; higher starts first.")

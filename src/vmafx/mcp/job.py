@@ -78,7 +78,7 @@ class ScoreOutcome(msgspec.Struct, frozen=True, kw_only=True):
     clips: tuple[ClipScore, ...]
 
 
-class JobOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came out: one of these, by the kind of the job."""
 
     score: ScoreOutcome | None = None
@@ -86,7 +86,7 @@ class JobOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ladder: LadderResult | None = None
 
 
-class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class McpJobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of a job, as it is written to disk."""
 
     id: str
@@ -98,7 +98,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     phase: Phase = "Pending"
     started: datetime | None = None
     finished: datetime | None = None
-    outcome: JobOutcome | None = None
+    outcome: WorkOutcome | None = None
     failure: JobFailure | None = None
 
     @property
@@ -106,7 +106,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.phase in FINISHED
 
 
-class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+class WorkProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far a job is. `share` is from 0 to 1, and never falls."""
 
     stage: str
@@ -114,15 +114,15 @@ class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
-OnJobProgress = Callable[[JobProgress], None]
+OnWorkProgress = Callable[[WorkProgress], None]
 
 
 class Job:
     """A job of this process."""
 
-    def __init__(self, record: JobRecord) -> None:
+    def __init__(self, record: McpJobRecord) -> None:
         self.record = record
-        self.progress: JobProgress | None = None
+        self.progress: WorkProgress | None = None
         self.told = False  # whether a client knows its ID
         self.writing = asyncio.Lock()  # held while its end is written
         self._changes = Changes()
@@ -136,12 +136,12 @@ class Job:
         while not self.record.is_finished:
             await self._changes.after(self._changes.version)
 
-    def report_progress(self, progress: JobProgress) -> None:
+    def report_progress(self, progress: WorkProgress) -> None:
         if not self.record.is_finished:
             share = max(progress.share, self.progress.share if self.progress is not None else 0.0)
             self.progress = msgspec.structs.replace(progress, share=min(share, 1.0))
             self._changes.notify()
 
-    def replace(self, record: JobRecord) -> None:
+    def replace(self, record: McpJobRecord) -> None:
         self.record, self.progress = record, None
         self._changes.notify()

@@ -11,7 +11,7 @@ from vmafx.auth.fair_queue import FairQueue
 from vmafx.clock import utc_now
 from vmafx.fleet.submit import SUFFIX_ALPHABET
 from vmafx.logs import log
-from vmafx.mcp.job import Job, JobFailure, JobOutcome, JobRecord, Kind, Phase
+from vmafx.mcp.job import Job, JobFailure, Kind, McpJobRecord, Phase, WorkOutcome
 from vmafx.mcp.metrics import McpMetrics
 from vmafx.mcp.state import StateFolder
 from vmafx.mcp.work import JobWork, Work, work_of
@@ -28,7 +28,7 @@ class Jobs:
         self._folder, self._work, self._metrics = folder, work, metrics
         self._jobs: OrderedDict[str, Job] = OrderedDict()  # the oldest first
         self._queue: FairQueue[Job] = FairQueue(limit)
-        self._running: dict[str, asyncio.Task[JobOutcome]] = {}
+        self._running: dict[str, asyncio.Task[WorkOutcome]] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
         self.stopping = False
         metrics.observe(lambda: len(self._queue), lambda: len(self._running))
@@ -47,7 +47,7 @@ class Jobs:
     async def submit(self, kind: Kind, work: Work, caller: ServedCaller) -> Job:
         """A new job, which is on disk. Raises StatusError if there is no room, OSError if it cannot be written."""
         self._queue.check_room(caller.share, RETRY_SECONDS)
-        record = JobRecord(
+        record = McpJobRecord(
             id=f"{kind}-{''.join(secrets.choice(SUFFIX_ALPHABET) for _ in range(16))}",
             kind=kind,
             owner=caller.owner,
@@ -104,7 +104,7 @@ class Jobs:
 
     async def _do(self, job: Job) -> None:
         job.replace(msgspec.structs.replace(job.record, phase="Running", started=utc_now()))
-        task = asyncio.create_task(self._work.do(work_of(job.record), job.report_progress))
+        task = asyncio.create_task(self._outcome(job))
         self._running[job.id] = task
         try:
             await asyncio.wait({task})
@@ -123,8 +123,11 @@ class Jobs:
             log.error("job failed", job=job.id, trace_of=error)
             await self._end(job, "Failed", failure=JobFailure("internal error; the log of the server has the details"))
 
+    async def _outcome(self, job: Job) -> WorkOutcome:
+        return await self._work.do(work_of(job.record), job.report_progress)
+
     async def _end(
-        self, job: Job, phase: Phase, outcome: JobOutcome | None = None, failure: JobFailure | None = None
+        self, job: Job, phase: Phase, outcome: WorkOutcome | None = None, failure: JobFailure | None = None
     ) -> None:
         """The end is first written to the disk: nobody sees an end that a restart undoes."""
         if job.record.is_finished:
@@ -132,7 +135,7 @@ class Jobs:
         async with job.writing:
             await self._write_end(job, phase, outcome, failure)
 
-    async def _write_end(self, job: Job, phase: Phase, outcome: JobOutcome | None, failure: JobFailure | None) -> None:
+    async def _write_end(self, job: Job, phase: Phase, outcome: WorkOutcome | None, failure: JobFailure | None) -> None:
         if job.record.is_finished:  # it was cancelled meanwhile
             return
         record = msgspec.structs.replace(job.record, phase=phase, finished=utc_now(), outcome=outcome, failure=failure)

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from vmafx.mcp.job import FINISHED, JobRecord
+from vmafx.mcp.job import FINISHED, McpJobRecord
 from vmafx.meters import Counters
 
 OUTCOMES = ("ok", "error", "cancelled")
@@ -34,7 +34,7 @@ class McpMetrics:
     def called(self, tool: str, outcome: str) -> None:
         self._calls.labels(tool, outcome).inc()
 
-    def ended(self, record: JobRecord) -> None:
+    def ended(self, record: McpJobRecord) -> None:
         self._ended[record.phase].inc()
 
     def observe(self, waiting: Callable[[], int], running: Callable[[], int]) -> None:

@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from vmafx.auth.callers import ServedCaller
-from vmafx.mcp.job import Job, JobOutcome
+from vmafx.mcp.job import Job, WorkOutcome
 from vmafx.mcp.jobs import Jobs
 from vmafx.mcp.views import REPORTS, report_uri
 from vmafx.scoring.cache import ResultCache
@@ -62,7 +62,7 @@ class Reports:
 
     async def score(self, job: Job, number: int) -> Report:
         """The values of all frames of one clip of a job. Raises NoReport."""
-        outcome = (job.record.outcome or JobOutcome()).score
+        outcome = (job.record.outcome or WorkOutcome()).score
         if outcome is None or number >= len(outcome.clips):
             raise NoReport(f"job {job.id} has no clip {number}; the first one is 0")
         clip = outcome.clips[number]
@@ -77,7 +77,7 @@ class Reports:
         return report
 
     def _render(self, job: Job, kind: str) -> bytes:
-        outcome = job.record.outcome or JobOutcome()
+        outcome = job.record.outcome or WorkOutcome()
         if outcome.compare is not None:
             from vmafx.tune.page import comparison_page  # noqa: PLC0415 - imports matplotlib, which takes time
 

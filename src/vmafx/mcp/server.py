@@ -17,11 +17,11 @@ from vmafx.http.errors import StatusError
 from vmafx.kube.errors import KubeError
 from vmafx.logs import log
 from vmafx.mcp import arguments as given
-from vmafx.mcp.job import JobFailure, JobProgress
+from vmafx.mcp.job import JobFailure, WorkProgress
 from vmafx.mcp.metrics import McpMetrics
 from vmafx.mcp.resources import TYPES, NoReport, Reports
 from vmafx.mcp.tools import Call, ToolFailed, ToolReply, Tools
-from vmafx.mcp.views import ExplainView, JobList, JobView, NodeList, report_uri
+from vmafx.mcp.views import ExplainView, JobList, McpJobView, NodeList, report_uri
 from vmafx.scoring.errors import ScoringError
 from vmafx.text import one_line
 
@@ -68,18 +68,18 @@ TOOLS = (
     ToolSpec(
         "score", "Score clips",
         "Measure the quality (VMAF) of one or several distorted clips against their reference.",
-        given.ScoreArguments, JobView, WORK,
+        given.ScoreArguments, McpJobView, WORK,
     ),
     ToolSpec(
         "compare", "Compare encoders",
         "Encode a clip with several encoders and qualities, score each encode, and compare rate and quality "
         "(BD-rate); or, with targetVmaf, find the setting of each encoder that reaches a score. Takes minutes.",
-        given.CompareArguments, JobView, WORK,
+        given.CompareArguments, McpJobView, WORK,
     ),
     ToolSpec(
         "ladder", "Find a bitrate ladder",
         "Find the sizes and qualities to stream a clip in, as its content needs them. Takes minutes.",
-        given.LadderArguments, JobView, WORK,
+        given.LadderArguments, McpJobView, WORK,
     ),
     ToolSpec(
         "explain_score", "Explain a score",
@@ -91,17 +91,17 @@ TOOLS = (
         "submit_job", "Submit a score in the background",
         "Start a score and return its ID at once: as a VmafxJob if the server has a cluster, else on this machine. "
         "Paths of a cluster's job are paths on its nodes.",
-        given.SubmitArguments, JobView, WORK,
+        given.SubmitArguments, McpJobView, WORK,
     ),
     ToolSpec(
         "get_job", "Get a job",
         "Get a job with its result, by the ID that another tool returned or the name of a VmafxJob; waits if asked to.",
-        given.GetJobArguments, JobView, READ,
+        given.GetJobArguments, McpJobView, READ,
     ),
     ToolSpec("list_jobs", "List jobs", "List your jobs, the newest first.", given.ListJobsArguments, JobList, READ),
     ToolSpec(
         "cancel_job", "Cancel a job", "Stop a job. One that has ended stays as it is.",
-        given.CancelJobArguments, JobView,
+        given.CancelJobArguments, McpJobView,
         types.ToolAnnotations(
             read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
         ),
@@ -221,8 +221,8 @@ def _caller(context: Context) -> ServedCaller:
     return caller
 
 
-def _progress(context: Context) -> Callable[[JobProgress], Awaitable[None]]:
-    async def report(progress: JobProgress) -> None:
+def _progress(context: Context) -> Callable[[WorkProgress], Awaitable[None]]:
+    async def report(progress: WorkProgress) -> None:
         detail = f": {progress.detail}" if progress.detail else ""
         await context.session.report_progress(round(progress.share * 100, 2), 100, f"{progress.stage}{detail}")
 

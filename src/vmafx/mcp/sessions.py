@@ -58,7 +58,7 @@ class _Event(NamedTuple):
     size: int
 
 
-class Session:
+class McpSession:
     """One client. `caller` is who opened it."""
 
     def __init__(self, caller: ServedCaller) -> None:
@@ -70,18 +70,18 @@ class Session:
         self.task: asyncio.Task[None] | None = None
 
 
-class Sessions:
+class McpSessions:
     """All sessions; the least recently used first."""
 
     def __init__(self, server: Server[Any]) -> None:
         self._server = server
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: OrderedDict[str, McpSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     @asynccontextmanager
-    async def using(self, session_id: str, caller: ServedCaller) -> AsyncIterator[Session]:
+    async def using(self, session_id: str, caller: ServedCaller) -> AsyncIterator[McpSession]:
         """A session of this caller. Raises StatusError if there is none, also for that of another caller."""
         session = self._sessions.get(session_id)
         if session is None or session.caller.owner != caller.owner:
@@ -95,7 +95,7 @@ class Sessions:
             if session.transport.is_terminated:
                 self._sessions.pop(session_id, None)
 
-    async def open(self, caller: ServedCaller) -> Session:
+    async def open(self, caller: ServedCaller) -> McpSession:
         """A new session. Where the caller has too many, its least recently used one without a request ends."""
         own = [session for session in self._sessions.values() if session.caller.share == caller.share]
         if len(own) >= MAX_OF_CALLER or len(self._sessions) >= MAX_SESSIONS:
@@ -104,14 +104,14 @@ class Sessions:
                 message = f"too many sessions are open; end some of yours, of which {MAX_OF_CALLER} may be"
                 raise StatusError("RESOURCE_EXHAUSTED", message, caller=caller.share)
             await self.end(idle)
-        session = Session(caller)
+        session = McpSession(caller)
         self._sessions[session.id] = session
         ready = asyncio.Event()
         session.task = asyncio.create_task(self._serve(session, ready))
         await ready.wait()
         return session
 
-    async def end(self, session: Session) -> None:
+    async def end(self, session: McpSession) -> None:
         self._sessions.pop(session.id, None)
         if not session.transport.is_terminated:
             await session.transport.terminate()
@@ -123,7 +123,7 @@ class Sessions:
         for session in list(self._sessions.values()):
             await self.end(session)
 
-    async def _serve(self, session: Session, ready: asyncio.Event) -> None:
+    async def _serve(self, session: McpSession, ready: asyncio.Event) -> None:
         try:
             async with session.transport.connect() as (read, write):
                 ready.set()

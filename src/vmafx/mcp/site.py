@@ -22,7 +22,7 @@ from vmafx.http.responses import AnyResponse, ByteStream, Response
 from vmafx.http.server import HttpRoute
 from vmafx.mcp.asgi import call_asgi
 from vmafx.mcp.server import CALLER
-from vmafx.mcp.sessions import Session, Sessions
+from vmafx.mcp.sessions import McpSession, McpSessions
 
 PATH = "/mcp"
 METHODS = ("GET", "POST", "DELETE")
@@ -37,7 +37,7 @@ class McpSite:
 
     def __init__(self, server: Server[Any], callers: Callers) -> None:
         self._callers = callers
-        self.sessions = Sessions(server)
+        self.sessions = McpSessions(server)
         self._alone = StreamableHTTPSessionManager(server)
 
     def routes(self) -> list[HttpRoute]:
@@ -77,7 +77,7 @@ class McpSite:
         return response if isinstance(response, Response) else response._replace(blocks=_held(session, response))
 
 
-async def _held(session: Session, response: ByteStream) -> Any:
+async def _held(session: McpSession, response: ByteStream) -> Any:
     """The blocks of a stream, during which its session is in use."""
     session.in_flight += 1
     try:

@@ -15,7 +15,7 @@ import msgspec
 from vmafx.atomic_write import write_atomic
 from vmafx.folder_lock import FolderInUse, lock_folder
 from vmafx.logs import log
-from vmafx.mcp.job import JobRecord
+from vmafx.mcp.job import McpJobRecord
 from vmafx.scoring.errors import NodeFault
 from vmafx.tasks import in_thread
 
@@ -52,21 +52,21 @@ class StateFolder:
     def close(self) -> None:
         os.close(self._lock)
 
-    def load(self) -> list[JobRecord]:
+    def load(self) -> list[McpJobRecord]:
         """All records, the oldest first."""
         for path in self._jobs.glob(".*.part"):  # a write that was interrupted
             path.unlink(missing_ok=True)
         return sorted(self._read_all(), key=lambda record: record.created)
 
-    async def write(self, record: JobRecord) -> None:
+    async def write(self, record: McpJobRecord) -> None:
         """Raises OSError."""
         await in_thread(partial(write_atomic, self._path(record.id), msgspec.json.encode(record), durable=True))
 
-    async def prune(self, finished: Sequence[JobRecord]) -> list[str]:
+    async def prune(self, finished: Sequence[McpJobRecord]) -> list[str]:
         """Delete the oldest of the finished jobs above the limits; returns their IDs. `finished`: the oldest first."""
         return await in_thread(self._prune, finished)
 
-    def _prune(self, finished: Sequence[JobRecord]) -> list[str]:
+    def _prune(self, finished: Sequence[McpJobRecord]) -> list[str]:
         size, deleted = 0, list[str]()
         for kept, record in enumerate(reversed(finished), start=1):
             path = self._path(record.id)
@@ -109,9 +109,9 @@ class StateFolder:
     def _path(self, job_id: str) -> Path:
         return self._jobs / f"{job_id}.json"
 
-    def _read_all(self) -> Iterator[JobRecord]:
+    def _read_all(self) -> Iterator[McpJobRecord]:
         for path in self._jobs.glob("*.json"):
             try:
-                yield msgspec.json.decode(path.read_bytes(), type=JobRecord)
+                yield msgspec.json.decode(path.read_bytes(), type=McpJobRecord)
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 log.error("cannot read the record of a job", file=str(path), error=str(error))

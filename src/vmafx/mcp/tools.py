@@ -24,13 +24,14 @@ from vmafx.mcp.arguments import (
     SubmitArguments,
 )
 from vmafx.mcp.cluster import Cluster
-from vmafx.mcp.job import Job, JobProgress, Kind
+from vmafx.mcp.explain import Explanation, explain, known_model
+from vmafx.mcp.job import Job, Kind, WorkProgress
 from vmafx.mcp.jobs import Jobs
 from vmafx.mcp.resources import Reports
 from vmafx.mcp.views import (
     ExplainView,
     JobList,
-    JobView,
+    McpJobView,
     NodeList,
     cluster_job_view,
     explain_text,
@@ -41,9 +42,7 @@ from vmafx.mcp.views import (
 )
 from vmafx.mcp.work import Work, check_work
 from vmafx.scoring.engines.ffmpeg import ffmpeg_path
-from vmafx.scoring.explain import Explanation, explain
 from vmafx.scoring.result import Report
-from vmafx.scoring.svr import embedded_models
 from vmafx.tasks import in_thread
 
 PROGRESS_SECONDS = 0.5  # between two reports of progress
@@ -64,7 +63,7 @@ class Call(NamedTuple):
     """Who calls, and who wants to know how far the work is."""
 
     caller: ServedCaller
-    report: Callable[[JobProgress], Awaitable[None]]
+    report: Callable[[WorkProgress], Awaitable[None]]
 
 
 class Tools:
@@ -84,11 +83,12 @@ class Tools:
 
     async def submit_job(self, arguments: SubmitArguments, call: Call) -> ToolReply:
         if self._cluster is None:
-            return await self._do("score", arguments, arguments.wait or 0, call)
+            if arguments.priority is not None:
+                raise ToolFailed("priority is for jobs of a cluster, and the server has none; leave it out")
+            return await self._do("score", arguments, arguments.wait, call)
         view = cluster_job_view(await self._cluster.submit(arguments, call.caller))
-        if arguments.wait:
-            return await self._wait_for_cluster(view.id, arguments.wait, call)
-        return _job_reply(view)
+        seconds = self._wait if arguments.wait is None else arguments.wait
+        return await self._wait_for_cluster(view.id, seconds, call)
 
     async def get_job(self, arguments: GetJobArguments, call: Call) -> ToolReply:
         seconds = self._wait if arguments.wait is None else arguments.wait
@@ -201,9 +201,9 @@ def _unknown(job_id: str) -> ToolFailed:
     return ToolFailed(f"you have no job {job_id[:100]!r}, or it is not kept any more; list_jobs lists your jobs")
 
 
-def _job_reply(view: JobView) -> ToolReply:
+def _job_reply(view: McpJobView) -> ToolReply:
     return ToolReply(view, job_text(view), failed=view.phase == "Failed")
 
 
 def _explain(report: Report) -> Explanation:
-    return explain(report, embedded_models(Path(ffmpeg_path())))
+    return explain(report, known_model(report.result.model, Path(ffmpeg_path())))

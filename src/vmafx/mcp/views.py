@@ -9,8 +9,8 @@ import msgspec
 from vmafx.api.fields import doc
 from vmafx.fleet.rows import JobRow, NodeRow
 from vmafx.hardware.backends import BackendRow
-from vmafx.mcp.job import ClipScore, Job, JobFailure, JobOutcome, JobProgress, ScoreOutcome
-from vmafx.scoring.explain import Explanation
+from vmafx.mcp.explain import Explanation
+from vmafx.mcp.job import ClipScore, Job, JobFailure, ScoreOutcome, WorkOutcome, WorkProgress
 from vmafx.tune.results import CompareResult, EncodeResult, LadderPoint, LadderResult
 
 REPORTS = {
@@ -25,7 +25,7 @@ def report_uri(job_id: str, name: str) -> str:
     return f"vmafx://jobs/{job_id}/{name}"
 
 
-class JobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class McpJobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job, with its result once it has ended."""
 
     id: Annotated[str, doc("ID of the job, for get_job; it stays valid when the server is restarted.")]
@@ -34,7 +34,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created: datetime | None = None
     started: datetime | None = None
     finished: datetime | None = None
-    progress: Annotated[JobProgress | None, doc("While it runs.")] = None
+    progress: Annotated[WorkProgress | None, doc("While it runs.")] = None
     score: Annotated[ScoreOutcome | None, doc("The result of a score.")] = None
     compare: Annotated[CompareResult | None, doc("The result of a comparison.")] = None
     ladder: Annotated[LadderResult | None, doc("The result of a ladder.")] = None
@@ -46,7 +46,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class JobList(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs without their results, the newest first."""
 
-    jobs: tuple[JobView, ...]
+    jobs: tuple[McpJobView, ...]
     total: Annotated[int, doc("Jobs in all, which may be more than are listed.")]
 
 
@@ -63,16 +63,16 @@ class NodeList(msgspec.Struct, frozen=True, kw_only=True):
 class ExplainView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a clip has its score; without an explanation, the job has not ended yet."""
 
-    job: JobView
+    job: McpJobView
     explanation: Explanation | None = None
 
 
-def job_view(job: Job, *, whole: bool = True) -> JobView:
+def job_view(job: Job, *, whole: bool = True) -> McpJobView:
     """`whole`: with the result."""
     record = job.record
-    outcome = (record.outcome if whole else None) or JobOutcome()
+    outcome = (record.outcome if whole else None) or WorkOutcome()
     succeeded = record.phase == "Succeeded"
-    return JobView(
+    return McpJobView(
         id=record.id,
         kind=record.kind,
         phase=record.phase,
@@ -88,8 +88,8 @@ def job_view(job: Job, *, whole: bool = True) -> JobView:
     )
 
 
-def cluster_job_view(row: JobRow) -> JobView:
-    return JobView(
+def cluster_job_view(row: JobRow) -> McpJobView:
+    return McpJobView(
         id=row.name, kind=CLUSTER_KIND, phase=row.phase, created=row.created, started=row.started,
         finished=row.finished, clusterJob=row,
     )  # fmt: skip
@@ -120,7 +120,7 @@ def _without_file(encode: EncodeResult) -> EncodeResult:
     return msgspec.structs.replace(encode, file="")
 
 
-def job_text(view: JobView) -> str:
+def job_text(view: McpJobView) -> str:
     """A job in a few lines."""
     lines = [*_state_lines(view)]
     if view.score is not None:
@@ -134,7 +134,7 @@ def job_text(view: JobView) -> str:
     return "\n".join(lines)
 
 
-def _state_lines(view: JobView) -> list[str]:
+def _state_lines(view: McpJobView) -> list[str]:
     match view.phase:
         case "Succeeded" if view.clusterJob is not None:
             score = view.clusterJob.score
@@ -154,7 +154,7 @@ def _state_lines(view: JobView) -> list[str]:
     return [f"Job {view.id}: {view.phase}."]
 
 
-def _cluster_message(view: JobView) -> str:
+def _cluster_message(view: McpJobView) -> str:
     row = view.clusterJob
     return (row.message or row.reason or "no reason given") if row is not None else "no reason given"
 

@@ -8,7 +8,7 @@ import msgspec
 from vmafx.api.scoring import MAX_THREADS
 from vmafx.cores import usable_cores
 from vmafx.mcp.arguments import CompareArguments, LadderArguments, ScoreArguments, SubmitArguments
-from vmafx.mcp.job import ClipScore, JobOutcome, JobProgress, JobRecord, OnJobProgress, ScoreOutcome
+from vmafx.mcp.job import ClipScore, McpJobRecord, OnWorkProgress, ScoreOutcome, WorkOutcome, WorkProgress
 from vmafx.scoring.batch import BatchScorer, ClipFailed, ClipScored
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.uri import display_name
@@ -37,7 +37,7 @@ LADDER_SHARE = 0.7  # of the first encodes of a ladder
 Work = ScoreArguments | CompareArguments | LadderArguments
 
 
-def work_of(record: JobRecord) -> Work:
+def work_of(record: McpJobRecord) -> Work:
     """The arguments of a job."""
     match record.kind:
         case "score":
@@ -67,17 +67,17 @@ class JobWork:
     def __init__(self, scorer: Scorer, folder: WorkFolder, parallel: int) -> None:
         self._scorer, self._folder, self._parallel = scorer, folder, parallel
 
-    async def do(self, work: Work, on_progress: OnJobProgress) -> JobOutcome:
+    async def do(self, work: Work, on_progress: OnWorkProgress) -> WorkOutcome:
         """Raises ScoringError."""
         match work:
             case ScoreArguments():
-                return JobOutcome(score=await self._score(work, on_progress))
+                return WorkOutcome(score=await self._score(work, on_progress))
             case CompareArguments():
                 return await self._compare(work, on_progress)
             case LadderArguments():
                 return await self._ladder(work, on_progress)
 
-    async def _score(self, work: ScoreArguments, on_progress: OnJobProgress) -> ScoreOutcome:
+    async def _score(self, work: ScoreArguments, on_progress: OnWorkProgress) -> ScoreOutcome:
         threads = min(max(1, usable_cores() // self._parallel), MAX_THREADS)
         options = work.score_options(work.model, work.backend, threads)
         sources = work.distorted_sources
@@ -96,23 +96,23 @@ class JobWork:
             clips=tuple(_clip_score(source, one) for source, one in zip(sources, outcomes, strict=True)),
         )
 
-    async def _compare(self, work: CompareArguments, on_progress: OnJobProgress) -> JobOutcome:
+    async def _compare(self, work: CompareArguments, on_progress: OnWorkProgress) -> WorkOutcome:
         config, settings = _tune_config(work), _tune_settings(work)
         tools = await EncoderTools.find()
         variants = config.variants(tools)
         plans = config.plans(variants)
         if config.targetVmaf is None:
             async with self._workshop(work.source, tools, settings) as shop:
-                return JobOutcome(compare=await compare(shop, plans, _stage_progress(on_progress)))
+                return WorkOutcome(compare=await compare(shop, plans, _stage_progress(on_progress)))
         async with self._workshop(work.source, tools, settings) as shop:
             search = TargetSearch(shop, Goal(config.targetVmaf, config.tolerance), _plain_progress(on_progress))
-            return JobOutcome(compare=compare_result(shop, await search.run([one.variant for one in variants])))
+            return WorkOutcome(compare=compare_result(shop, await search.run([one.variant for one in variants])))
 
-    async def _ladder(self, work: LadderArguments, on_progress: OnJobProgress) -> JobOutcome:
+    async def _ladder(self, work: LadderArguments, on_progress: OnWorkProgress) -> WorkOutcome:
         settings, tools = _ladder_settings(work), await EncoderTools.find()
         tools.library(settings.variant.encoder)
         async with self._workshop(work.source, tools, _tune_settings(work)) as shop:
-            return JobOutcome(ladder=await Ladder(shop, settings, _stage_progress(on_progress, LADDER_SHARE)).run())
+            return WorkOutcome(ladder=await Ladder(shop, settings, _stage_progress(on_progress, LADDER_SHARE)).run())
 
     @asynccontextmanager
     async def _workshop(self, source: str, tools: EncoderTools, settings: TuneSettings) -> AsyncIterator[Workshop]:
@@ -124,7 +124,7 @@ class JobWork:
 class _ScoreProgress:
     """The progress of all clips of a job as one."""
 
-    def __init__(self, clips: int, on_progress: OnJobProgress) -> None:
+    def __init__(self, clips: int, on_progress: OnWorkProgress) -> None:
         self._shares, self._on_progress = [0.0] * clips, on_progress
 
     def report(self, number: int, progress: Progress) -> None:
@@ -132,24 +132,24 @@ class _ScoreProgress:
         if progress.stage == "scoring" and progress.total:
             self._shares[number] = min(progress.done / progress.total, 1.0)
             done = f"{progress.done:,} of {progress.total:,} frames"
-        self._on_progress(JobProgress(progress.activity, sum(self._shares) / len(self._shares), done))
+        self._on_progress(WorkProgress(progress.activity, sum(self._shares) / len(self._shares), done))
 
 
-def _stage_progress(on_progress: OnJobProgress, whole: float = 1.0) -> OnProgress:
+def _stage_progress(on_progress: OnWorkProgress, whole: float = 1.0) -> OnProgress:
     """Progress of stages that follow each other; the first ones are this share of the whole."""
 
     def report(progress: TuneProgress) -> None:
         begin, end = STAGES.get(progress.stage, (0.0, 1.0))
         share = begin + (end - begin) * progress.share
         scale = 1.0 if progress.stage.startswith("refining") else whole
-        on_progress(JobProgress(progress.stage, share * scale, _detail(progress)))
+        on_progress(WorkProgress(progress.stage, share * scale, _detail(progress)))
 
     return report
 
 
-def _plain_progress(on_progress: OnJobProgress) -> OnProgress:
+def _plain_progress(on_progress: OnWorkProgress) -> OnProgress:
     def report(progress: TuneProgress) -> None:
-        on_progress(JobProgress(progress.stage, progress.share, _detail(progress)))
+        on_progress(WorkProgress(progress.stage, progress.share, _detail(progress)))
 
     return report
 

@@ -7,17 +7,22 @@ parts add up. Where no model reproduces the scores of the report, only statistic
 
 import itertools
 import math
-from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from vmafx.api.fields import doc
+from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.result import Report
-from vmafx.scoring.svr import SvrModel, Values
+from vmafx.training.base_model import Array, SvrModel, embedded_model
+from vmafx.training.samples import FEATURES
 
 MAX_EVALUATED = 1500  # frames whose points are divided among features, evenly spread
+MAX_CHECKED = 200  # frames whose scores the model must reproduce
 MAX_PARTS = 60  # of a clip
 WORST_PARTS, WORST_FRAMES = 5, 5
 TOLERANCE = 0.05  # points between the scores of a report and what its model answers
@@ -62,13 +67,13 @@ MODEL_LIMITS = (
     "what made it."
 )
 STATISTICS_METHOD = (
-    "Statistics only: no model of this machine reproduces the scores of the report, so features are compared between "
-    "the worst tenth of the frames and the others."
+    "Statistics only: no built-in model of this machine gives these scores, so features are compared between the worst "
+    "tenth of the frames and the others."
 )
 STATISTICS_LIMITS = "A feature that differs in bad frames need not be the cause. There is no attribution in points."
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class FeatureLoss(msgspec.Struct, frozen=True, kw_only=True):
     """What a feature took from the mean score."""
 
     feature: str
@@ -118,23 +123,32 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     method: Literal["model", "statistics"]
     explanation: Annotated[str, doc("How this was computed.")]
     limits: Annotated[str, doc("What it cannot tell.")]
-    causes: Annotated[tuple[Cause, ...], doc("The features by the points that they took, the largest first.")]
+    causes: Annotated[tuple[FeatureLoss, ...], doc("The features by the points that they took, the largest first.")]
     parts: Annotated[tuple[Part, ...], doc("The parts in which most points are lost, the worst first.")]
     frames: Annotated[tuple[WorstFrame, ...], doc("The frames with the lowest scores.")]
     contrasts: tuple[FeatureContrast, ...]
     summary: str
 
 
-def explain(report: Report, models: Sequence[SvrModel]) -> Explanation:
-    """`models` are those that may have given the scores of the report."""
+@lru_cache(8)
+def known_model(name: str, program: Path) -> SvrModel | None:
+    """The parameters of a built-in model, from the engine's program; None if it does not have them."""
+    try:
+        return embedded_model(name, program)
+    except (BadInput, NodeFault):
+        return None
+
+
+def explain(report: Report, model: SvrModel | None) -> Explanation:
+    """`model` is the one of the report, if it is known."""
     scores = np.array(report.values["vmaf"])
     numbers = np.array(report.numbers)
-    attribution = _attribute(report, scores, models)
+    attribution = _attribute(report, scores, model)
     mean = float(scores.mean())
     lost = COMPLETE - mean
     means = attribution.means(0, len(scores) - 1) if attribution is not None else {}
     causes = tuple(
-        Cause(
+        FeatureLoss(
             feature=name,
             points=round(points, 3),
             share=_share(points, lost),
@@ -166,9 +180,9 @@ def explain(report: Report, models: Sequence[SvrModel]) -> Explanation:
 class _Attribution:
     """The points that features took from some frames; `rows` are indexes of the report."""
 
-    def __init__(self, model: SvrModel, values: Values) -> None:
+    def __init__(self, model: SvrModel, values: Array) -> None:
         self._model, self._values = model, values
-        self._rows = np.unique(np.linspace(0, len(values) - 1, min(len(values), MAX_EVALUATED)).astype(int))
+        self._rows = _spread(len(values), MAX_EVALUATED)
         self._points = _shapley(model, values[self._rows])
 
     def means(self, first: int, last: int) -> dict[str, float]:
@@ -183,28 +197,37 @@ class _Attribution:
         return {name: float(value[0]) for name, value in points.items()}
 
 
-def _attribute(report: Report, scores: Values, models: Sequence[SvrModel]) -> _Attribution | None:
-    """By the model that reproduces the scores; None if there is none."""
-    some = np.unique(np.linspace(0, len(scores) - 1, min(len(scores), 200)).astype(int))
-    for model in models:
-        columns = model.columns(report.values)
-        if columns is None or not set(LOSSLESS) & set(model.features):
-            continue
-        values = np.column_stack([np.array(report.values[name]) for name in columns])
-        if np.isfinite(values).all() and np.abs(model.predict(values[some]) - scores[some]).max() <= TOLERANCE:
-            return _Attribution(model, values)
-    return None
+def _attribute(report: Report, scores: Array, model: SvrModel | None) -> _Attribution | None:
+    """None without a model that reproduces the scores."""
+    columns = [_column(report, name) for name in FEATURES]
+    if model is None or None in columns:
+        return None
+    values = np.column_stack([np.array(report.values[name]) for name in columns if name is not None])
+    some = _spread(len(scores), MAX_CHECKED)
+    if not np.isfinite(values).all() or np.abs(model.predict(values[some]) - scores[some]).max() > TOLERANCE:
+        return None
+    return _Attribution(model, values)
 
 
-def _shapley(model: SvrModel, values: Values) -> dict[str, Values]:
+def _column(report: Report, feature: str) -> str | None:
+    """The column of a feature, whose name depends on the version of libvmaf."""
+    return next((one for one in (feature, f"integer_{feature}") if one in report.values), None)
+
+
+def _spread(count: int, most: int) -> NDArray[np.int64]:
+    """Indexes of at most so many of the frames, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
+def _shapley(model: SvrModel, values: Array) -> dict[str, Array]:
     """Points by feature for each row: what the score gains when the loss of a feature is removed, over all orders."""
-    losses = [index for index, name in enumerate(model.features) if name in LOSSLESS]
-    scores: dict[frozenset[int], Values] = {}
+    losses = [index for index, name in enumerate(FEATURES) if name in LOSSLESS]
+    scores: dict[frozenset[int], Array] = {}
     for size in range(len(losses) + 1):
         for removed in itertools.combinations(losses, size):
             changed = values.copy()
             for index in removed:
-                changed[:, index] = LOSSLESS[model.features[index]]
+                changed[:, index] = LOSSLESS[FEATURES[index]]
             scores[frozenset(removed)] = model.predict(changed)
     count = len(losses)
     points = {}
@@ -215,11 +238,11 @@ def _shapley(model: SvrModel, values: Values) -> dict[str, Values]:
             weight = 1 / (count * math.comb(count - 1, size))
             for removed in itertools.combinations(others, size):
                 total += weight * (scores[frozenset((*removed, index))] - scores[frozenset(removed)])
-        points[model.features[index]] = total
+        points[FEATURES[index]] = total
     return points
 
 
-def _parts(report: Report, scores: Values, numbers: Values, attribution: _Attribution | None) -> list[Part]:
+def _parts(report: Report, scores: Array, numbers: Array, attribution: _Attribution | None) -> list[Part]:
     """The worst parts, of a second or more each."""
     rate = report.result.reference.frameRate
     step = max(1, int(numbers[1] - numbers[0])) if len(numbers) > 1 else 1
@@ -246,7 +269,7 @@ def _parts(report: Report, scores: Values, numbers: Values, attribution: _Attrib
     return sorted(found, key=lambda part: part.score)[:WORST_PARTS]
 
 
-def _worst_frames(report: Report, scores: Values, attribution: _Attribution | None) -> list[WorstFrame]:
+def _worst_frames(report: Report, scores: Array, attribution: _Attribution | None) -> list[WorstFrame]:
     return [
         WorstFrame(
             frame=report.numbers[index],
@@ -262,11 +285,11 @@ def _worst_frames(report: Report, scores: Values, attribution: _Attribution | No
     ]
 
 
-def _contrasts(report: Report, scores: Values) -> list[FeatureContrast]:
+def _contrasts(report: Report, scores: Array) -> list[FeatureContrast]:
     worst = scores <= np.quantile(scores, 0.1)
     found = []
     for name in MEANINGS:
-        column = next((one for one in (name, f"integer_{name}", f"float_{name}") if one in report.values), None)
+        column = _column(report, name)
         if column is None:
             continue
         values = np.array(report.values[column])

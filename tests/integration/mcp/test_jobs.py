@@ -1,7 +1,9 @@
 """Jobs: they survive the server, report progress, and end when a client cancels them."""
 
 import asyncio
+import json
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,20 @@ import pytest
 from mcp.client.client import Client
 
 from tests.support.leftovers import end_processes_in
-from tests.support.mcp_server import HANDSHAKE, STATELESS, HttpServer, StdioServer, Transport, call, failed, started
+from tests.support.mcp_server import (
+    HANDSHAKE,
+    MODULE,
+    STATELESS,
+    HttpServer,
+    StdioServer,
+    Transport,
+    call,
+    failed,
+    started,
+)
 from tests.support.tune import HALF_THEN_HANG, FaultyFfmpeg, encodes
 from tests.support.waiting import eventually
+from vmafx.mcp.stdio import MAX_LINE
 
 TWO_ENCODERS = {"encoders": ["libx264:ultrafast", "libx265:ultrafast"], "qualities": [30]}
 
@@ -123,6 +136,45 @@ async def test_the_end_of_standard_input_ends_the_server_and_the_next_one_contin
         (job,) = (await call(client, "list_jobs"))["jobs"]
         done: Any = await call(client, "get_job", id=job["id"], wait=150)
         assert [one.get("resumed", False) for one in encodes(done["compare"]).values()] == [True, False]
+
+
+async def test_sigterm_ends_a_server_whose_standard_input_is_open_and_nothing_else_is_printed(
+    tmp_path: Path, clips: Path
+) -> None:
+    server = StdioServer(tmp_path, roots=clips)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", MODULE, cwd=tmp_path, env=server.environment,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    arguments = {"reference": str(clips / "reference.mkv"), "distorted": str(clips / "distorted.mp4"), "wait": 150}
+    for message in (
+        {"id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"},
+        }},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "score", "arguments": arguments}},
+    ):  # fmt: skip
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    answers = [json.loads(await process.stdout.readline()) for _ in range(2)]
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert answers[0]["result"]["protocolVersion"] == "2025-06-18"
+    assert answers[1]["result"]["structuredContent"]["phase"] == "Succeeded"
+    process.terminate()
+    printed, logged = await process.communicate()
+    assert (process.returncode, printed) == (0, b"")
+    assert b"Traceback" not in logged
+
+
+async def test_a_message_that_is_too_long_ends_the_server(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", MODULE, cwd=tmp_path, env=StdioServer(tmp_path).environment,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, logged = await process.communicate(b"x" * (MAX_LINE + (1 << 20)))
+    assert process.returncode == 0
+    assert b"a message is too long" in logged
 
 
 async def test_a_second_server_on_http_refuses_the_state_of_the_first(tmp_path: Path, clips: Path) -> None:

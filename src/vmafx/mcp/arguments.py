@@ -181,7 +181,9 @@ def parse(kind: type[T], given: Mapping[str, Any] | None) -> T:
     """The arguments of a call. Raises InvalidArguments."""
     try:
         arguments = msgspec.convert(given or {}, kind)
-        msgspec.json.encode(arguments)  # an unpaired surrogate, which JSON can escape, is no text
+        # Jobs are kept as JSON, which has neither unpaired surrogates nor numbers that are not finite.
+        if msgspec.json.decode(msgspec.json.encode(arguments), type=kind) != arguments:
+            raise InvalidArguments("the arguments are not valid: a number is not finite")
     except msgspec.ValidationError as error:
         raise InvalidArguments(f"the arguments are not valid: {error}") from None
     except UnicodeEncodeError:

@@ -12,7 +12,7 @@ from vmafx.fleet.rows import JobRow, NodeRow, job_row, node_row
 from vmafx.fleet.submit import UNTYPED_JOBS, clip_uri, create_job, job_name_for, manifest, model_uri
 from vmafx.kube import Client, ObjectKey, key_of
 from vmafx.mcp.arguments import SubmitArguments
-from vmafx.scoring.errors import BadInput
+from vmafx.scoring.errors import BadInput, InputPart
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import locate
 
@@ -32,8 +32,8 @@ class Cluster:
             raise BadInput("options", "a job of the cluster has one distorted clip; submit a job for each")
         if unsupported := [name for name in ONLY_LOCAL if getattr(arguments, name)]:
             raise BadInput("options", f"jobs of the cluster do not support {', '.join(unsupported)}; use score instead")
-        for part, uri in (("reference", arguments.reference), ("distorted", arguments.clips[0])):
-            self._policy.check_scheme(locate(uri, part).scheme, part)  # type: ignore[arg-type]
+        self._check_scheme(arguments.reference, "reference")
+        self._check_scheme(arguments.clips[0], "distorted")
         arguments.score_options(arguments.model, arguments.backend, None)
         options = ScoringOptions(subsample=arguments.subsample, pooling=arguments.pooling, features=arguments.features)
         spec = VmafxJobSpec(
@@ -76,6 +76,10 @@ class Cluster:
         nodes, running = await reader.nodes(), await reader.jobs(RUNNING)
         used = Counter(ObjectKey(job.metadata.namespace, job.status.assignedNode or "") for job in running)
         return [node_row(node, used[key_of(node)]) for node in sorted(nodes, key=key_of)]
+
+    def _check_scheme(self, uri: str, part: InputPart) -> None:
+        """Nodes have policies of their own; this one is that of the server."""
+        self._policy.check_scheme(locate(uri, part).scheme, part)
 
     def _check_owner(self, job: FleetJob, caller: ServedCaller) -> None:
         if caller.owner != EVERYBODY and job.metadata.labels.get(CALLER_LABEL) != label_of(caller):

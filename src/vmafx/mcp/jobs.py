@@ -59,8 +59,9 @@ class Jobs:
         self._queue.put(caller.share, job)  # its place in the queue
         try:
             await self._folder.write(record)
-        except BaseException:
-            self.cancel_soon(job)
+        except BaseException as error:
+            if isinstance(error, OSError) or not self.stopping:
+                self.cancel_soon(job)
             raise
         return job
 
@@ -91,6 +92,11 @@ class Jobs:
         task = asyncio.create_task(self.cancel(job))
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
+
+    async def finish_cancelling(self) -> None:
+        """Wait until jobs that were cancelled have ended: the next process must not continue them."""
+        if self._cancelling:
+            await asyncio.wait(self._cancelling)
 
     async def run(self, parallel: int) -> None:
         """Do jobs until cancelled. Those that run then are continued by the next process."""

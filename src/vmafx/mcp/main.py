@@ -78,6 +78,7 @@ async def run(settings: McpSettings, stop: asyncio.Event) -> None:
                     await serve_stdio(service.server(), stop, jobs.stop)
                 else:
                     await _serve_http(settings, settings.http_address, service, jobs, metrics, stop)
+                await jobs.finish_cancelling()
                 working.cancel()
     log.info("stopped")
 

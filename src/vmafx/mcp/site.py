@@ -3,7 +3,7 @@
 Protocol versions with a handshake have sessions. Since 2026-07-28 a request stands alone; the SDK answers it.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -77,7 +77,7 @@ class McpSite:
         return response if isinstance(response, Response) else response._replace(blocks=_held(session, response))
 
 
-async def _held(session: McpSession, response: ByteStream) -> Any:
+async def _held(session: McpSession, response: ByteStream) -> AsyncGenerator[bytes]:
     """The blocks of a stream, during which its session is in use."""
     session.in_flight += 1
     try:

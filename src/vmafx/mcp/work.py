@@ -1,5 +1,6 @@
 """JobWork: does what a job asks for, with vmafx.scoring and vmafx.tune. What was done before is not done again."""
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -8,7 +9,7 @@ import msgspec
 from vmafx.api.scoring import MAX_THREADS
 from vmafx.cores import usable_cores
 from vmafx.mcp.arguments import CompareArguments, LadderArguments, ScoreArguments, SubmitArguments
-from vmafx.mcp.job import ClipScore, McpJobRecord, OnWorkProgress, ScoreOutcome, WorkOutcome, WorkProgress
+from vmafx.mcp.job import ClipScore, JobFailure, McpJobRecord, OnWorkProgress, ScoreOutcome, WorkOutcome, WorkProgress
 from vmafx.scoring.batch import BatchScorer, ClipFailed, ClipScored
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.uri import display_name
@@ -194,7 +195,8 @@ def _ladder_settings(work: LadderArguments) -> LadderSettings:
 
 def _clip_score(source: Source, outcome: ClipScored | ClipFailed) -> ClipScore:
     if isinstance(outcome, ClipFailed):
-        return ClipScore(distorted=display_name(source.uri), error=str(outcome.error))
+        failure = JobFailure.of(outcome.error)
+        return ClipScore(distorted=display_name(source.uri), error=failure.text)
     result = outcome.report.result
     vmaf = result.features["vmaf"]
     return ClipScore(
@@ -204,7 +206,9 @@ def _clip_score(source: Source, outcome: ClipScored | ClipFailed) -> ClipScore:
         p5=vmaf.percentiles["p5"],
         frames=result.frames,
         bitrate=result.distorted.bitrate,
-        features={name: round(summary.mean, 6) for name, summary in result.features.items()},
+        features={
+            name: round(summary.mean, 6) for name, summary in result.features.items() if math.isfinite(summary.mean)
+        },
         notes=result.notes,
         key=result.key,
     )

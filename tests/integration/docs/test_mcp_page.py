@@ -61,7 +61,8 @@ async def test_the_configuration_for_http(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     script = script.replace("VMAFX_MEDIA_ROOTS=$PWD/clips vmafx", "export VMAFX_MEDIA_ROOTS=$PWD/clips; exec vmafx")
     process = await asyncio.create_subprocess_exec(
-        "sh", "-eu", "-c", script, cwd=tmp_path, env={"PATH": path, "HOME": str(tmp_path)}, stderr=asyncio.subprocess.PIPE,
+        "sh", "-eu", "-c", script, cwd=tmp_path, env={"PATH": path, "HOME": str(tmp_path)},
+        stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         assert process.stderr is not None

@@ -8,7 +8,17 @@ from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import BlobResourceContents, TextResourceContents
 
-from tests.support.mcp_server import HANDSHAKE, STATELESS, StdioServer, Transport, call, failed, started
+from tests.support.mcp_server import (
+    HANDSHAKE,
+    STATELESS,
+    HttpServer,
+    StdioServer,
+    Transport,
+    call,
+    failed,
+    started,
+    text,
+)
 from vmafx.mcp.server import TOOLS
 
 ENCODES = {"encoders": ["libx264:ultrafast", "libx264:veryfast"], "qualities": [20, 40]}
@@ -132,6 +142,28 @@ async def test_several_clips_are_scored_together_and_one_may_fail(tmp_path: Path
         assert ["error" in clip for clip in result["score"]["clips"]] == [False, True, False]
         explained = await call(client, "explain_score", job=result["id"], clip=2)
         assert explained["explanation"]["score"] == result["score"]["clips"][2]["score"]
+
+
+@pytest.mark.parametrize("mode", [HANDSHAKE, STATELESS])
+async def test_values_that_are_not_finite_are_left_out_and_names_are_on_one_line(
+    mode: str, tmp_path: Path, clips: Path
+) -> None:
+    strange = tmp_path / "ignore all\nprevious <b>.mkv"
+    strange.write_bytes((clips / "reference.mkv").read_bytes())
+    async with HttpServer(tmp_path, roots=tmp_path) as server:
+        async with server.client(mode) as client:
+            scored = await client.call_tool(
+                "score",
+                {"reference": str(strange), "distorted": str(strange), "features": ["psnr", "ssim"], "wait": 150},
+            )
+            assert "ignore all\\nprevious <b>.mkv: VMAF" in text(scored)
+            (clip,) = scored.structured_content["score"]["clips"]
+            assert "ssim" in clip["features"]
+            assert "psnr_y" not in clip["features"], "which is infinite"
+        await server.stop()
+        await server.start()
+        async with server.client(mode) as client:
+            assert await call(client, "get_job", id=scored.structured_content["id"]) == scored.structured_content
 
 
 async def test_on_standard_input_the_current_folder_is_allowed_unless_it_is_home(tmp_path: Path, clips: Path) -> None:

@@ -78,6 +78,13 @@ def test_options_that_no_clip_could_have_are_refused_before_there_is_a_job(
         check_work(work)
 
 
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_numbers_that_are_not_finite_are_refused(number: float) -> None:
+    for arguments in ({"maxRate": number}, {"top": number}, {"qualities": [number]}):
+        with pytest.raises(InvalidArguments):
+            parse(LadderArguments, {"source": "a", **arguments})
+
+
 def test_unpaired_surrogates_are_no_text() -> None:
     with pytest.raises(InvalidArguments, match="surrogate"):
         parse(ScoreArguments, {"reference": "\ud800", "distorted": "b"})

@@ -61,7 +61,7 @@ class ClipScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     p5: Annotated[float | None, doc("95 % of the frames score higher.")] = None
     frames: Annotated[int, doc("Frames scored.")] = 0
     bitrate: Annotated[float | None, doc("Bits per second of the file.")] = None
-    features: Annotated[dict[str, float], doc("Means of the features over all frames, where they are finite.")] = {}
+    features: Annotated[dict[str, float], doc("Means of the features over all frames.")] = {}
     notes: Annotated[tuple[str, ...], doc("Conversions and other facts that affect the score.")] = ()
     error: Annotated[str, doc("Why it has no score.")] = ""
     key: Annotated[str, doc("Digest of what was scored.")] = ""

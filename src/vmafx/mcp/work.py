@@ -1,6 +1,5 @@
 """JobWork: does what a job asks for, with vmafx.scoring and vmafx.tune. What was done before is not done again."""
 
-import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -206,9 +205,7 @@ def _clip_score(source: Source, outcome: ClipScored | ClipFailed) -> ClipScore:
         p5=vmaf.percentiles["p5"],
         frames=result.frames,
         bitrate=result.distorted.bitrate,
-        features={
-            name: round(summary.mean, 6) for name, summary in result.features.items() if math.isfinite(summary.mean)
-        },
+        features={name: round(summary.mean, 6) for name, summary in result.features.items()},
         notes=result.notes,
         key=result.key,
     )

@@ -11,7 +11,6 @@ from mcp_types import BlobResourceContents, TextResourceContents
 from tests.support.mcp_server import (
     HANDSHAKE,
     STATELESS,
-    HttpServer,
     StdioServer,
     Transport,
     call,
@@ -144,26 +143,14 @@ async def test_several_clips_are_scored_together_and_one_may_fail(tmp_path: Path
         assert explained["explanation"]["score"] == result["score"]["clips"][2]["score"]
 
 
-@pytest.mark.parametrize("mode", [HANDSHAKE, STATELESS])
-async def test_values_that_are_not_finite_are_left_out_and_names_are_on_one_line(
-    mode: str, tmp_path: Path, clips: Path
-) -> None:
+async def test_a_strange_name_stays_on_its_line(tmp_path: Path, clips: Path) -> None:
     strange = tmp_path / "ignore all\nprevious <b>.mkv"
     strange.write_bytes((clips / "reference.mkv").read_bytes())
-    async with HttpServer(tmp_path, roots=tmp_path) as server:
-        async with server.client(mode) as client:
-            scored = await client.call_tool(
-                "score",
-                {"reference": str(strange), "distorted": str(strange), "features": ["psnr", "ssim"], "wait": 150},
-            )
-            assert "ignore all\\nprevious <b>.mkv: VMAF" in text(scored)
-            (clip,) = scored.structured_content["score"]["clips"]
-            assert "ssim" in clip["features"]
-            assert "psnr_y" not in clip["features"], "which is infinite"
-        await server.stop()
-        await server.start()
-        async with server.client(mode) as client:
-            assert await call(client, "get_job", id=scored.structured_content["id"]) == scored.structured_content
+    arguments = {"reference": str(strange), "distorted": str(strange), "features": ["psnr"], "wait": 150}
+    async with StdioServer(tmp_path, roots=tmp_path).client() as client:
+        scored = await client.call_tool("score", arguments)
+        assert "/ignore all\\nprevious <b>.mkv: VMAF" in text(scored)
+        assert "psnr_y" in scored.structured_content["score"]["clips"][0]["features"]
 
 
 async def test_on_standard_input_the_current_folder_is_allowed_unless_it_is_home(tmp_path: Path, clips: Path) -> None:

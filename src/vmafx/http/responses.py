@@ -44,7 +44,7 @@ class EventStream(NamedTuple):
 
 
 class ByteStream(NamedTuple):
-    """A stream as another library has encoded it; an error cuts it off. The server always closes `blocks`."""
+    """A stream as another library has encoded it; an error ends it. The server always closes `blocks`."""
 
     status: int
     headers: Mapping[str, str]  # with Content-Type

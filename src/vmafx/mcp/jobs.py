@@ -76,6 +76,9 @@ class Jobs:
 
     async def cancel(self, job: Job) -> None:
         """End a job; one that has ended stays as it is. Its processes have ended when this returns."""
+        await asyncio.shield(self.cancel_soon(job))
+
+    async def _cancel(self, job: Job) -> None:
         running = self._running.get(job.id)
         self._queue.remove(job.record.share, job)
         await self._end(job, "Cancelled")
@@ -87,11 +90,12 @@ class Jobs:
         """From now on, a request that ends does not cancel its job: the server stops, and its jobs go on later."""
         self.stopping = True
 
-    def cancel_soon(self, job: Job) -> None:
-        """The same for a caller that cannot wait, because it is cancelled itself."""
-        task = asyncio.create_task(self.cancel(job))
+    def cancel_soon(self, job: Job) -> "asyncio.Future[None]":
+        """The same in a task of its own: a request that cancels a job may be cancelled itself."""
+        task = asyncio.create_task(self._cancel(job))
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
+        return task
 
     async def finish_cancelling(self) -> None:
         """Wait until jobs that were cancelled have ended: the next process must not continue them."""

@@ -12,7 +12,7 @@ import msgspec
 
 from vmafx import logs
 from vmafx.auth.callers import CallerPolicy, open_callers
-from vmafx.auth.certificates import Certificates
+from vmafx.auth.certificates import configured_certificates
 from vmafx.auth.keys import InvalidKeys
 from vmafx.folder_lock import FolderInUse
 from vmafx.http.address import ListenAddress
@@ -21,7 +21,7 @@ from vmafx.http.limits import ServerLimits
 from vmafx.http.responses import ProbeRoutes, metrics_response, probe_response
 from vmafx.http.server import Site, serve_http
 from vmafx.kube import Client, load_config
-from vmafx.kube.errors import ConfigError, KubeError
+from vmafx.kube.errors import KubeError
 from vmafx.logs import log
 from vmafx.mcp.cluster import Cluster
 from vmafx.mcp.jobs import Jobs
@@ -104,7 +104,7 @@ async def _serve_http(
             not_found="no such path; MCP clients use /mcp",
             hosts=HostPolicy(settings.hosts, "--hosts"),
         )
-        certificates = _certificates(settings)
+        certificates = configured_certificates(settings.tls_cert, settings.tls_key, auth=settings.auth)
         tls = certificates.for_http() if certificates is not None else None
         limits = ServerLimits(connections=min(MAX_CONNECTIONS, open_files_limit() // 2))
         port = await stack.enter_async_context(serve_http(address, site, tls, limits))
@@ -144,16 +144,6 @@ async def _cluster(settings: McpSettings, policy: MediaPolicy) -> AsyncIterator[
     config = load_config(settings.kubeconfig or None)
     async with Client(config) as client:
         yield Cluster(client, settings.namespace or config.namespace, policy)
-
-
-def _certificates(settings: McpSettings) -> Certificates | None:
-    if not settings.tls_cert and not settings.tls_key:
-        if settings.auth != "none":
-            log.warn("keys and tokens are sent without TLS; set --tls-cert and --tls-key, or use a proxy with TLS")
-        return None
-    if not settings.tls_cert or not settings.tls_key:
-        raise ConfigError("--tls-cert and --tls-key must be set together")
-    return Certificates(settings.tls_cert, settings.tls_key)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Reports of jobs as resources: vmafx://jobs/ID/report.html and others."""
 
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 from vmafx.auth.callers import ServedCaller
@@ -11,13 +12,15 @@ from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.result import Report
 from vmafx.tasks import in_thread
 from vmafx.tune.outputs import as_csv, as_json, ladder_csv
+from vmafx.tune.results import LadderResult
 
 TYPES = {
     "html": "text/html", "json": "application/json", "csv": "text/csv", "svg": "image/svg+xml", "png": "image/png",
+    "m3u8": "application/vnd.apple.mpegurl",
 }  # fmt: skip
 MAX_BYTES = 32 << 20  # of a report
 MAX_LISTED = 100  # jobs whose reports are listed
-_URI = re.compile(r"vmafx://jobs/(?P<job>[a-z0-9-]{1,100})/(?P<name>report\.(?P<kind>html|json|csv|svg|png))")
+_URI = re.compile(r"vmafx://jobs/(?P<job>[a-z0-9-]{1,100})/(?P<name>report\.(?P<kind>html|json|csv|svg|png|m3u8))")
 
 
 class NoReport(Exception):
@@ -85,7 +88,8 @@ class Reports:
         if outcome.ladder is not None:
             from vmafx.tune.page import ladder_as_page  # noqa: PLC0415
 
-            return {"html": ladder_as_page, "json": as_json, "csv": ladder_csv}[kind](outcome.ladder)
+            renderers = {"html": ladder_as_page, "json": as_json, "csv": ladder_csv, "m3u8": _playlist}
+            return renderers[kind](outcome.ladder)
         from vmafx.reports import chart_file, csv_report, html, json_report  # noqa: PLC0415
 
         clips = outcome.score.clips if outcome.score is not None else ()
@@ -98,3 +102,12 @@ class Reports:
             case "csv":
                 return b"".join(csv_report(reports))
         return chart_file(reports, "vmaf", "svg" if kind == "svg" else "png")
+
+
+def _playlist(ladder: LadderResult) -> bytes:
+    """Raises NoReport if an encode is not kept any more, since the playlist has facts that only the encode has."""
+    from vmafx.tune.hls import playlist  # noqa: PLC0415 - loads FFmpeg's libraries
+
+    if missing := [rung for rung in ladder.rungs if not Path(rung.encode.file).exists()]:
+        raise NoReport(f"{len(missing)} of the encodes are not kept any more; make the ladder again")
+    return playlist(ladder)

@@ -16,7 +16,7 @@ from vmafx.tune.results import CompareResult, EncodeResult, LadderPoint, LadderR
 REPORTS = {
     "score": ("report.html", "report.json", "report.csv", "report.svg", "report.png"),
     "compare": ("report.html", "report.json", "report.csv"),
-    "ladder": ("report.html", "report.json", "report.csv"),
+    "ladder": ("report.html", "report.json", "report.csv", "report.m3u8"),
 }
 CLUSTER_KIND = "VmafxJob"
 

@@ -14,7 +14,7 @@ import msgspec
 from vmafx import logs
 from vmafx.api.scoring import CORES_PER_JOB, MAX_THREADS
 from vmafx.auth.callers import CallerPolicy, Callers, open_callers
-from vmafx.auth.certificates import Certificates
+from vmafx.auth.certificates import Certificates, configured_certificates
 from vmafx.auth.keys import InvalidKeys
 from vmafx.cores import usable_cores
 from vmafx.folder_lock import FolderInUse
@@ -23,7 +23,7 @@ from vmafx.http.hosts import HostPolicy
 from vmafx.http.limits import ServerLimits, UploadLimits
 from vmafx.http.responses import JSON, ProbeRoutes, metrics_response, probe_response, static_response
 from vmafx.http.server import Site, serve_http
-from vmafx.kube.errors import ConfigError, KubeError
+from vmafx.kube.errors import KubeError
 from vmafx.logs import log
 from vmafx.rpc.middleware import CallMetrics
 from vmafx.rpc.server import serve_grpc
@@ -102,7 +102,10 @@ async def _serve(settings: ServeSettings, store: JobStore, folder: Path, callers
         not_found="no such path; /openapi.json describes all paths",
         hosts=HostPolicy((*settings.hosts, *settings.gateway_host), "--hosts"),
     )
-    address, certificates = settings.http_address or ListenAddress(None, settings.port), _certificates(settings)
+    address, certificates = (
+        settings.http_address or ListenAddress(None, settings.port),
+        configured_certificates(settings.tls_cert, settings.tls_key, auth=settings.auth),
+    )
     tls = certificates.for_http() if certificates is not None else None
     limits = ServerLimits(connections=min(MAX_CONNECTIONS, open_files_limit() // 2))
     servicer = ScoringServicer(service, callers, FrameScorer(engines, policy), not_ready)
@@ -196,16 +199,6 @@ async def _grpc(
         settings.grpc_address, credentials, SCORING, measured, callers.access, metrics.registry, CLOSE_SECONDS
     ) as port:
         yield port
-
-
-def _certificates(settings: ServeSettings) -> Certificates | None:
-    if not settings.tls_cert and not settings.tls_key:
-        if settings.auth != "none":
-            log.warn("keys and tokens are sent without TLS; set --tls-cert and --tls-key, or use a proxy with TLS")
-        return None
-    if not settings.tls_cert or not settings.tls_key:
-        raise ConfigError("--tls-cert and --tls-key must be set together")
-    return Certificates(settings.tls_cert, settings.tls_key)
 
 
 if __name__ == "__main__":

@@ -97,7 +97,8 @@ async def test_every_tool_is_listed_and_called_through_a_restart(
             assert str(picture).startswith("iVBORw0KGgo")
             assert "libx264:veryfast" in str(await read(client, compared["reports"][0]))
             assert json.loads(await read(client, ladder["reports"][1]))["encoder"] == "libx264"
-            assert len((await client.list_resource_templates()).resource_templates) == 5
+            assert str(await read(client, ladder["reports"][3])).startswith("#EXTM3U")
+            assert len((await client.list_resource_templates()).resource_templates) == 6
 
 
 async def test_errors_of_the_input_are_results_that_say_what_to_do(tmp_path: Path, clips: Path) -> None:

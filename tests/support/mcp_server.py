@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import aiohttp
+import httpx2
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp_types import CallToolResult
 
 from tests.support.waiting import PATIENCE, eventually
@@ -114,7 +114,7 @@ class HttpServer(McpServer):
     @asynccontextmanager
     async def client(self, mode: str = HANDSHAKE, key: str = "", url: str = "") -> AsyncIterator[Client]:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        async with create_mcp_http_client(headers) as http:
+        async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http:
             transport = streamable_http_client(url or self.url, http_client=http)
             async with Client(transport, mode=mode) as client:
                 yield client

@@ -266,7 +266,7 @@ def _parts(report: Report, scores: Array, numbers: Array, attribution: _Attribut
                 causes={name: round(value * scale, 3) for name, value in causes.items()},
             )
         )
-    return sorted(found, key=lambda part: part.score)[:WORST_PARTS]
+    return sorted(found, key=lambda part: -part.points)[:WORST_PARTS]
 
 
 def _worst_frames(report: Report, scores: Array, attribution: _Attribution | None) -> list[WorstFrame]:

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 
 from tests.support.mcp_server import call, failed
 from tests.support.project import ROOT
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 from vmafx.devcluster.cluster import free_port
 from vmafx.mcp import resources, sessions, state
 from vmafx.mcp.explain import MAX_EVALUATED
@@ -73,7 +73,7 @@ async def test_the_configuration_for_http(tmp_path: Path) -> None:
         headers = {name: value.replace("KEY", key) for name, value in given["headers"].items()}
         url = given["url"].replace("8080", str(port))
         async with (
-            create_mcp_http_client(headers) as http,
+            httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
         ):
             assert len((await client.list_tools()).tools) == len(SPECS)

@@ -37,31 +37,56 @@ def no_process(folder: Path) -> bool:
     return not end_processes_in(folder, within=0.0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("number", "mode"), [(signal.SIGTERM, HANDSHAKE), (signal.SIGTERM, STATELESS), (signal.SIGKILL, STATELESS)]
+)
 async def test_a_job_continues_after_the_server_was_ended(
-    number: signal.Signals, tmp_path: Path, clips: Path, faulty: FaultyFfmpeg
+    number: signal.Signals, mode: str, tmp_path: Path, clips: Path, faulty: FaultyFfmpeg
 ) -> None:
+    """Also one whose request still waits, which ends with the server: that is no cancellation."""
     faulty.fault(HALF_THEN_HANG)
     async with HttpServer(tmp_path, roots=clips, **faulty.environment) as server:
-        async with server.client(STATELESS) as client:
-            job = await call(client, "compare", source=str(clips / "reference.mkv"), wait=0, **TWO_ENCODERS)
-            assert job["phase"] in {"Pending", "Running"}
-            await server.half_way()
-            assert await phase(client, job["id"]) == "Running"
+
+        async def compare() -> None:
+            async with server.client(mode) as client:
+                await client.call_tool("compare", {"source": str(clips / "reference.mkv"), "wait": 150, **TWO_ENCODERS})
+
+        calling, known = asyncio.create_task(compare()), ""
+        await server.half_way()
+        if number == signal.SIGKILL:
+            async with server.client(mode) as client:
+                (job,) = (await call(client, "list_jobs"))["jobs"]
+                known = job["id"]
         (kept,) = server.finished()
         before = kept.stat().st_mtime_ns
         assert server.process is not None
         server.process.send_signal(number)
         assert await server.process.wait() == (0 if number == signal.SIGTERM else -number)
+        await asyncio.gather(calling, return_exceptions=True)
         await eventually(lambda: no_process(tmp_path), "its children have ended with it")
         faulty.fault("")
         await server.start()
-        async with server.client(STATELESS) as client:
+        async with server.client(mode) as client:
+            (job,) = (await call(client, "list_jobs"))["jobs"]
+            assert known in {"", job["id"]}
             done = await call(client, "get_job", id=job["id"], wait=150)
             assert done["phase"] == "Succeeded"
-            found = encodes(done["compare"])
-            assert [one.get("resumed", False) for one in found.values()] == [True, False]
+            assert [one.get("resumed", False) for one in encodes(done["compare"]).values()] == [True, False]
         assert kept.stat().st_mtime_ns == before, "the first encode was not made again"
+
+
+async def test_a_caller_has_a_share_of_the_queue(tmp_path: Path, clips: Path, faulty: FaultyFfmpeg) -> None:
+    faulty.fault(HALF_THEN_HANG)
+    server = StdioServer(tmp_path, "--queue", "2", roots=clips, **faulty.environment)
+    arguments = {"source": str(clips / "reference.mkv"), "wait": 0, **TWO_ENCODERS}
+    async with server.client() as client:
+        first = await call(client, "compare", **arguments)
+        await eventually(lambda: _is_running(client, first["id"]), "the first job runs")
+        second = await call(client, "compare", **arguments)
+        assert "your share of the queue" in await failed(client, "compare", **arguments)
+        assert (await call(client, "cancel_job", id=second["id"]))["phase"] == "Cancelled", "which was waiting"
+        phases = [job["phase"] for job in (await call(client, "list_jobs"))["jobs"]]
+        assert phases == ["Cancelled", "Running"]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class StateFolder:
         """All records, the oldest first."""
         for path in self._jobs.glob(".*.part"):  # a write that was interrupted
             path.unlink(missing_ok=True)
-        return sorted(self._read_all(), key=lambda record: record.created)
+        return sorted(self._read_all(), key=lambda record: (record.created, record.id))
 
     async def write(self, record: McpJobRecord) -> None:
         """Raises OSError."""

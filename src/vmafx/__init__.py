@@ -14,6 +14,7 @@ Roles, one process each
     agent/           scores jobs on a machine that is not a Kubernetes node
     trainer/         trains a model on the scores of the fleet
     serving/         the scoring server: scores over HTTP, without a cluster
+    mcp/             the MCP server: scores, comparisons and jobs as tools for assistants
     worker/          scores one attempt, as a Pod's container or an agent's child process
 
 Behind the commands and roles
@@ -44,6 +45,7 @@ Foundation
     clock.py         monotonic time and UTC time
     cores.py         the CPU cores that this process may use
     dentry_cache.py  files found without waiting for the disk
+    folder_lock.py   a folder that one process uses at a time
     logs.py          structured logs
     meters.py        counters, gauges and histograms that are cheap to update
     scratch.py       temporary files without a name

@@ -1,4 +1,4 @@
-"""asyncio helpers: blocking calls in threads, and coroutines that an event ends."""
+"""asyncio helpers: blocking calls in threads, coroutines that an event ends, and waiting for changes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -40,3 +40,29 @@ async def run_unless(event: asyncio.Event, work: Coroutine[Any, Any, object]) ->
         for task in (waiting, working):
             task.cancel()
         await asyncio.gather(waiting, working, return_exceptions=True)
+
+
+class Changes:
+    """Wakes those who wait for the next change of something."""
+
+    def __init__(self) -> None:
+        self.version = 0  # grows with each change
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def notify(self) -> None:
+        self.version += 1
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def after(self, since: int) -> int:
+        """Wait until the version is not `since`, and return it."""
+        while self.version == since:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+        return self.version

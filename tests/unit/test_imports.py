@@ -25,6 +25,23 @@ def test_a_light_package_imports_no_heavy_one(module: str) -> None:
     assert HEAVY & set(loaded) == set()
 
 
+@pytest.mark.parametrize(
+    "module",
+    ["vmafx.cli.roles", "vmafx.serving.main", "vmafx.worker.main", "vmafx.agent.main", "vmafx.controller.main"],
+)
+def test_only_the_mcp_server_imports_its_sdk(module: str) -> None:
+    code = f"import sys, {module}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"mcp", "mcp_types", "pydantic", "starlette", "anyio", "httpx2"} & set(loaded) == set()
+
+
+def test_without_its_sdk_the_mcp_server_says_how_to_install_it() -> None:
+    code = 'import sys; sys.modules["mcp"] = None; sys.argv = ["vmafx", "mcp"]; from vmafx.cli.main import main; main()'
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    expected = "error: `vmafx mcp` needs the MCP SDK; install it: pip install 'vmafx[mcp]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", expected)
+
+
 def test_the_operator_imports_grpc_only_to_poll_a_foreign_controller() -> None:
     code = """
 import asyncio, sys

@@ -11,6 +11,7 @@ from vmafx.api.fields import EXTRA_RULE, MESSAGE, RULES
 from vmafx.api.meta import ApiModel, Rule
 
 Schema = dict[str, Any]
+CRD_KEYWORDS = ("x-vmafx-", "x-kubernetes-")
 
 
 def object_schema(struct: types.StructType, *, defaults: bool) -> Schema:
@@ -58,6 +59,18 @@ def expected(schema: Schema) -> str:
     if {"minimum", "maximum"} <= schema.keys():
         return f"must be {schema['minimum']} to {schema['maximum']}"
     return ""
+
+
+def portable(schema: Any) -> Any:
+    """A schema of msgspec without the keywords of CRDs, and with patterns as JSON Schema writes them."""
+    if isinstance(schema, list):
+        return [portable(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: portable(value) for name, value in schema.items() if not name.startswith(CRD_KEYWORDS)}
+    if isinstance(kept.get("pattern"), str):
+        kept["pattern"] = kept["pattern"].replace("\\Z", "$")
+    return kept
 
 
 def cel_rules(rules: Iterable[Rule]) -> list[dict[str, str]]:

@@ -40,3 +40,14 @@ def quantity(text: int | str) -> Decimal:
         return number * (1 << _BINARY_SUFFIXES[suffix])
     exponent = _DECIMAL_SUFFIXES[suffix] if suffix in _DECIMAL_SUFFIXES else int(suffix[1:] or 0)
     return number.scaleb(exponent)
+
+
+def parse_bytes(text: str) -> int:
+    """The value of a setting. Raises ValueError."""
+    try:
+        size = int(quantity(text))
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise ValueError(f"{text!r} is not a size such as 10Gi, 500Mi or a number of bytes")
+    return size

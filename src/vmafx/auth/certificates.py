@@ -88,6 +88,17 @@ class Certificates:
             raise ConfigError(f"cannot use {files}: {reason}") from error
 
 
+def configured_certificates(certificate: str, key: str, *, auth: str) -> Certificates | None:
+    """Those of --tls-cert and --tls-key; None without TLS. Raises ConfigError if only one of them is set."""
+    if not certificate and not key:
+        if auth != "none":
+            log.warn("keys and tokens are sent without TLS; set --tls-cert and --tls-key, or use a proxy with TLS")
+        return None
+    if not certificate or not key:
+        raise ConfigError("--tls-cert and --tls-key must be set together")
+    return Certificates(certificate, key)
+
+
 def _stamp(path: str) -> tuple[int, int] | None:
     """Modification time and inode, which also change when a symbolic link is switched, as in a mounted Secret."""
     try:

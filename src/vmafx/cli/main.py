@@ -18,7 +18,7 @@ COMMANDS = {
         "score", "doctor", "devices", "submit", "label", "queue", "jobs", "nodes", "top", "train", "models", "demo",
         "dev", "crd",
     )
-} | dict.fromkeys(("operator", "controller", "agent", "trainer", "worker", "serve"), "roles")  # fmt: skip
+} | dict.fromkeys(("operator", "controller", "agent", "trainer", "worker", "serve", "mcp"), "roles")  # fmt: skip
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
-"""`vmafx operator`, `controller`, `agent`, `trainer`, `serve` and `worker`: the processes of servers and nodes."""
+"""`vmafx operator`, `controller`, `agent`, `trainer`, `serve`, `mcp`, `worker`: the processes of servers and nodes."""
 
+import importlib.util
 import os
 
 import typer
@@ -13,7 +14,7 @@ _ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_op
 
 
 def add_to(app: typer.Typer) -> None:
-    for role in (operator, controller, agent, trainer, serve):
+    for role in (operator, controller, agent, trainer, serve, mcp):
         app.command(context_settings=_ARGUMENTS, add_help_option=False)(role)
     app.command(context_settings=HELP)(worker)
 
@@ -54,6 +55,16 @@ def serve(context: typer.Context) -> None:
     """Run the scoring server: scores over HTTP, with a page for people."""
     _silence_grpc()
     from vmafx.serving.main import main as run  # noqa: PLC0415 - `vmafx --help` does not need it
+
+    run(context.args)
+
+
+def mcp(context: typer.Context) -> None:
+    """Run the MCP server: scores, comparisons and jobs as tools for assistants."""
+    if importlib.util.find_spec("mcp") is None:
+        typer.echo("error: `vmafx mcp` needs the MCP SDK; install it: pip install 'vmafx[mcp]'", err=True)
+        raise typer.Exit(1)
+    from vmafx.mcp.main import main as run  # noqa: PLC0415 - `vmafx --help` does not need it
 
     run(context.args)
 

@@ -6,6 +6,7 @@ from vmafx.agent.settings import AgentSettings
 from vmafx.controller.settings import ControllerSettings
 from vmafx.devcluster.paths import DevSettings
 from vmafx.kube.config import KubeSettings
+from vmafx.mcp.settings import McpSettings
 from vmafx.operator.kinds import RECONCILED_KINDS
 from vmafx.operator.settings import OperatorSettings
 from vmafx.reports import ReportSettings
@@ -25,6 +26,7 @@ SECTIONS: dict[str, tuple[type[Settings], ...]] = {
     "Operator": (OperatorSettings, *(kind.settings for kind in RECONCILED_KINDS)),
     "Controller": (ControllerSettings,),
     "`vmafx serve`": (ServeSettings,),
+    "`vmafx mcp`": (McpSettings,),
     "Agent": (AgentSettings,),
     "Trainer": (TrainerSettings,),
     "Kubernetes client (all commands)": (KubeSettings,),

@@ -72,6 +72,13 @@ class HostPolicy:
         return "." not in host or host in self._names or host.endswith(self._suffixes) or _is_address(host)
 
 
+def parse_hosts(text: str) -> tuple[str, ...]:
+    """The value of a setting with names, separated by commas. Raises ValueError."""
+    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
+    HostPolicy(names)  # raises for one that is malformed
+    return names
+
+
 def check_origin(headers: Mapping[str, str], *, tls: bool, linkable: bool = False) -> None:
     """Reject the requests of web pages of other sites; other clients send none of these headers.
 

@@ -43,7 +43,15 @@ class EventStream(NamedTuple):
     events: AsyncGenerator[ServerEvent]
 
 
-AnyResponse: TypeAlias = Response | JsonStream | EventStream
+class ByteStream(NamedTuple):
+    """A stream as another library has encoded it; an error ends it. The server always closes `blocks`."""
+
+    status: int
+    headers: Mapping[str, str]  # with Content-Type
+    blocks: AsyncGenerator[bytes]
+
+
+AnyResponse: TypeAlias = Response | JsonStream | EventStream | ByteStream
 ProbeRoutes = dict[str, Callable[[], Response]]  # by path; without authentication: probes, metrics, OpenAPI
 
 

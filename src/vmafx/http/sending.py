@@ -15,6 +15,7 @@ from vmafx.http.responses import (
     EVENTS,
     NDJSON,
     AnyResponse,
+    ByteStream,
     EventStream,
     JsonStream,
     Response,
@@ -49,6 +50,8 @@ class ResponseSender:
                 return await self._send_stream(request, json_lines(response))
             case EventStream():
                 return await self._send_stream(request, event_frames(response, self._limits.idle_event_seconds))
+            case ByteStream():
+                return await self._send_stream(request, encoded_blocks(response))
 
     async def finish(self, request: web.Request, response: web.StreamResponse) -> None:
         if _is_buffered(request, response):
@@ -83,10 +86,10 @@ class ResponseSender:
 
     async def _send_frames(self, request: web.Request, stream: "_Stream") -> web.StreamResponse:
         """An error before the first frame becomes the response's status; a later one is sent as the last frame."""
-        response = web.StreamResponse(headers=_headers(request, stream.headers))
+        response = web.StreamResponse(status=stream.status or 200, headers=_headers(request, stream.headers))
         first = asyncio.create_task(_next(stream.frames))
         try:
-            await asyncio.wait({first}, timeout=self._limits.first_object_seconds)
+            await asyncio.wait({first}, timeout=0 if stream.status else self._limits.first_object_seconds)
             if first.done():
                 first.result()  # raises while the status can still be set
             await response.prepare(request)
@@ -130,6 +133,7 @@ class _Stream(NamedTuple):
     headers: dict[str, str]
     frames: AsyncGenerator[bytes]
     error_frame: Callable[[ProblemDetails], bytes]
+    status: int = 0  # if it is known before the first frame; otherwise an error may still change it
 
 
 def json_lines(stream: JsonStream) -> _Stream:
@@ -145,6 +149,10 @@ def event_frames(stream: EventStream, idle_seconds: float) -> _Stream:
     headers = {"Content-Type": EVENTS, "X-Accel-Buffering": "no"}  # nginx would hold back events
     frames = encoded_events(stream.events, idle_seconds)
     return _Stream(headers, frames, lambda problem: encode_event(ServerEvent(problem.body(), "error")))
+
+
+def encoded_blocks(stream: ByteStream) -> _Stream:
+    return _Stream(dict(stream.headers), stream.blocks, lambda _problem: b"", stream.status)
 
 
 def to_aiohttp(request: web.Request, response: Response) -> web.Response:

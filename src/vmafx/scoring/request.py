@@ -1,17 +1,23 @@
 """A scoring request: the clips, the options and the limits."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Self, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from vmafx import settings
+from vmafx.api.fields import doc
 from vmafx.api.hardware import AUTO, BACKEND_VARIABLE, BACKENDS, Backend, parse_backend
 from vmafx.api.schema import expected, field_schema
 from vmafx.api.scoring import (
     AUTO_THREADS_VARIABLE,
     DEFAULT_MODEL,
     MAX_THREADS,
+    Dimension,
+    Feature,
+    Pooling,
     RawFormat,
     ScoringOptions,
     ScoringSpec,
@@ -21,6 +27,7 @@ from vmafx.scoring.errors import BadInput
 from vmafx.settings import Setting, Settings, at_least
 
 THREADS_VARIABLE = "VMAFX_THREADS"
+_SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 _OPTION_TYPES = get_type_hints(ScoringOptions, include_extras=True)
 
 
@@ -105,6 +112,43 @@ def check_options(options: ScoringOptions, flags: Mapping[str, str] = {}) -> Non
         except msgspec.ValidationError as error:
             limits = expected(field_schema(ScoringOptions, name)) or str(error)
             raise BadInput("options", f"{flags.get(name, name)} {limits}, not {value!r}") from error
+
+
+class RequestOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The options of `vmafx score` as requests to a server have them; the server decides on threads."""
+
+    subsample: Annotated[int, doc("Score every n-th frame.")] = 1
+    pooling: Annotated[
+        Pooling, doc("How the scores of frames are combined: mean, harmonic_mean, min, max, median, or p1 to p99.")
+    ] = "mean"
+    features: Annotated[
+        tuple[Feature, ...], Meta(max_length=6), doc("Features to measure in addition to VMAF, such as psnr.")
+    ] = ()
+    size: Annotated[str, doc("Size to compare at, such as 1920x1080. Default: that of the reference.")] = ""
+    shortest: Annotated[bool, doc("Score only the common part of clips of different length.")] = False
+    conform: Annotated[bool, doc("Convert both clips to the frame rate of the reference.")] = False
+    stretch: Annotated[bool, doc("Allow different aspect ratios; the distorted clip is stretched.")] = False
+    damaged: Annotated[bool, doc("Allow damaged clips; what decodes is scored.")] = False
+
+    def score_options(self, model: str, backend: Backend | None, threads: int | None) -> ScoreOptions:
+        """Raises BadInput for a value outside the limits of the API."""
+        given = {field: getattr(self, field) for field in RequestOptions.__struct_fields__}
+        size = _parse_size(given.pop("size"))
+        options = ScoreOptions(**given, size=size, model=model, backend=backend, threads=threads)
+        check_options(options)
+        return options
+
+
+def _parse_size(text: str) -> tuple[int, int] | None:
+    if not text:
+        return None
+    match = _SIZE.fullmatch(text)
+    try:
+        if match is not None:
+            return msgspec.convert((int(match[1]), int(match[2])), tuple[Dimension, Dimension])
+    except msgspec.ValidationError:
+        pass
+    raise BadInput("options", f"size must be WIDTHxHEIGHT, such as 1920x1080, not {text[:20]!r}")
 
 
 class ClipLimits(msgspec.Struct, frozen=True, kw_only=True):

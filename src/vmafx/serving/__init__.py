@@ -10,9 +10,7 @@ It scores with vmafx.scoring, serves with vmafx.http and vmafx.rpc, draws with v
     openapi.py       the HTTP API as an OpenAPI document
     views.py         jobs as JSON
     request.py       what a client asks for, from JSON or a form
-    callers.py       who calls, and whose jobs a caller sees
     service.py       ScoringService: from a request to its result
-    queue.py         FairQueue: callers take turns
     job.py           ServedJob: the life of one request
     jobs.py          JobRegistry: all jobs, and who waits for their changes
     store.py         JobStore: jobs and uploaded clips on disk

@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 import msgspec
 
+from vmafx.auth.callers import Callers
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.http.errors import StatusError
 from vmafx.rpc.service import RpcLimits, RpcService
@@ -14,7 +15,6 @@ from vmafx.scoring.errors import ScoringError
 from vmafx.scoring.frame_stream import PIXEL_FORMATS, FrameScorer, FrameScores, RawPair, StreamSummary
 from vmafx.scoring.request import ClipLimits, ScoreOptions
 from vmafx.scoring.result import FeatureStatistics
-from vmafx.serving.callers import Callers
 from vmafx.serving.job import JobError
 from vmafx.serving.request import ScoreRequest
 from vmafx.serving.service import ScoringService

@@ -8,13 +8,14 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from vmafx.api.fields import doc
+from vmafx.auth.callers import ServedCaller
 from vmafx.clock import utc_now
 from vmafx.http.errors import HTTP_STATUS, Code, StatusError
 from vmafx.scoring.errors import BadInput, InputPart, NodeFault, ScoringError
 from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.result import Progress
-from vmafx.serving.callers import ServedCaller
 from vmafx.serving.request import ScoreRequest
+from vmafx.tasks import Changes
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 FINISHED: frozenset[State] = frozenset({"succeeded", "failed", "cancelled"})
@@ -119,9 +120,8 @@ class ServedJob:
         self.writing = asyncio.Lock()  # held while the job is written to the disk or ends
         self.verdict: JobOutcome | None = None  # how it ends, once somebody stops it
         self.deadline: asyncio.TimerHandle | None = None
-        self.version = 0  # grows with each change
+        self._changes = Changes()
         self.on_change: Callable[[ServedJob], None] = lambda _job: None
-        self._waiters: set[asyncio.Future[None]] = set()
 
     @property
     def id(self) -> str:
@@ -144,16 +144,14 @@ class ServedJob:
             self.deadline.cancel()
         self._replace(record)
 
+    @property
+    def version(self) -> int:
+        """Grows with each change."""
+        return self._changes.version
+
     async def changed(self, since: int) -> int:
         """Wait until the version is not `since`, and return it."""
-        while self.version == since:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                self._waiters.discard(waiter)
-        return self.version
+        return await self._changes.after(since)
 
     async def wait_until_finished(self) -> None:
         while not self.record.is_finished:
@@ -164,9 +162,5 @@ class ServedJob:
         self._notify()
 
     def _notify(self) -> None:
-        self.version += 1
-        waiters, self._waiters = self._waiters, set()
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._changes.notify()
         self.on_change(self)

@@ -13,17 +13,17 @@ import msgspec
 
 from vmafx import logs
 from vmafx.api.scoring import CORES_PER_JOB, MAX_THREADS
-from vmafx.auth.access import AccessControl, InsecureAccess, TokenAccess
-from vmafx.auth.certificates import Certificates
-from vmafx.auth.keys import InvalidKeys, KeyAccess
+from vmafx.auth.callers import CallerPolicy, Callers, open_callers
+from vmafx.auth.certificates import Certificates, configured_certificates
+from vmafx.auth.keys import InvalidKeys
 from vmafx.cores import usable_cores
+from vmafx.folder_lock import FolderInUse
 from vmafx.http.address import ListenAddress
 from vmafx.http.hosts import HostPolicy
 from vmafx.http.limits import ServerLimits, UploadLimits
 from vmafx.http.responses import JSON, ProbeRoutes, metrics_response, probe_response, static_response
 from vmafx.http.server import Site, serve_http
-from vmafx.kube import Client, load_config
-from vmafx.kube.errors import ConfigError, KubeError
+from vmafx.kube.errors import KubeError
 from vmafx.logs import log
 from vmafx.rpc.middleware import CallMetrics
 from vmafx.rpc.server import serve_grpc
@@ -34,7 +34,6 @@ from vmafx.scoring.frame_stream import FrameScorer
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.score import Scorer
 from vmafx.serving import openapi
-from vmafx.serving.callers import Callers
 from vmafx.serving.grpc_service import SCORING, ScoringServicer
 from vmafx.serving.jobs import JobRegistry
 from vmafx.serving.metrics import ServingMetrics
@@ -44,7 +43,7 @@ from vmafx.serving.results import ResultStore
 from vmafx.serving.service import ScoringService, ServiceLimits, ServiceParts
 from vmafx.serving.settings import ABOUT, PROGRAM, ServeSettings
 from vmafx.serving.site import ScoringSite
-from vmafx.serving.store import FolderInUse, JobStore
+from vmafx.serving.store import JobStore
 from vmafx.serving.views import encode
 from vmafx.settings import load
 from vmafx.tasks import in_thread
@@ -64,8 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 async def run(settings: ServeSettings, stop: asyncio.Event) -> None:
     """Serve until `stop` is set; then jobs have some time to finish."""
+    policy = CallerPolicy(settings.auth, settings.keys, settings.kubeconfig, settings.namespace)
     with _data_folder(settings) as folder, closing(JobStore(folder)) as store:
-        async with _callers(settings) as callers:
+        async with open_callers(policy) as callers:
             await _serve(settings, store, folder, callers, stop)
     log.info("stopped")
 
@@ -102,7 +102,10 @@ async def _serve(settings: ServeSettings, store: JobStore, folder: Path, callers
         not_found="no such path; /openapi.json describes all paths",
         hosts=HostPolicy((*settings.hosts, *settings.gateway_host), "--hosts"),
     )
-    address, certificates = settings.http_address or ListenAddress(None, settings.port), _certificates(settings)
+    address, certificates = (
+        settings.http_address or ListenAddress(None, settings.port),
+        configured_certificates(settings.tls_cert, settings.tls_key, auth=settings.auth),
+    )
     tls = certificates.for_http() if certificates is not None else None
     limits = ServerLimits(connections=min(MAX_CONNECTIONS, open_files_limit() // 2))
     servicer = ScoringServicer(service, callers, FrameScorer(engines, policy), not_ready)
@@ -196,33 +199,6 @@ async def _grpc(
         settings.grpc_address, credentials, SCORING, measured, callers.access, metrics.registry, CLOSE_SECONDS
     ) as port:
         yield port
-
-
-def _certificates(settings: ServeSettings) -> Certificates | None:
-    if not settings.tls_cert and not settings.tls_key:
-        if settings.auth != "none":
-            log.warn("keys and tokens are sent without TLS; set --tls-cert and --tls-key, or use a proxy with TLS")
-        return None
-    if not settings.tls_cert or not settings.tls_key:
-        raise ConfigError("--tls-cert and --tls-key must be set together")
-    return Certificates(settings.tls_cert, settings.tls_key)
-
-
-@asynccontextmanager
-async def _callers(settings: ServeSettings) -> AsyncIterator[Callers]:
-    if settings.auth == "token":
-        config = load_config(settings.kubeconfig or None)
-        async with Client(config) as client:
-            yield Callers(TokenAccess(client), settings.namespace or config.namespace)
-        return
-    access: AccessControl = InsecureAccess()
-    if settings.auth == "keys":
-        if settings.keys is None:
-            raise InvalidKeys("--auth keys needs the file with the keys: set --keys")
-        access = KeyAccess(settings.keys)
-    else:
-        log.warn("everybody who reaches this server may use it; see --auth")
-    yield Callers(access)
 
 
 if __name__ == "__main__":

@@ -6,20 +6,21 @@ from typing import Any
 
 import msgspec
 
+from vmafx.api.schema import portable
 from vmafx.api.scoring import DEFAULT_MODEL
 from vmafx.http import openapi
 from vmafx.http.openapi import PROBLEM_RESPONSE, REQUEST_ID_PARAMETER, RESPONSE_HEADERS, list_parameters
 from vmafx.http.responses import EVENTS, JSON, NDJSON
+from vmafx.scoring.request import RequestOptions
 from vmafx.scoring.result import ClipFacts, EngineFacts, FeatureStatistics, Progress
 from vmafx.serving.models import ModelInfo, ModelList
-from vmafx.serving.request import FORM, RequestOptions, ScoreRequest
+from vmafx.serving.request import FORM, ScoreRequest
 from vmafx.serving.results import ScoreAnswer, result_links
 from vmafx.serving.settings import MAX_WAIT
 from vmafx.serving.views import ServedJobList, ServedJobView
 
 TYPES = (ScoreRequest, ScoreAnswer, ServedJobView, ServedJobList, ModelList)
 SCHEMAS = "#/components/schemas/"
-CRD_KEYWORDS = ("x-vmafx-", "x-kubernetes-")
 SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"session": []}]
 SECURITY_SCHEMES = {
     "bearer": {
@@ -104,7 +105,7 @@ MODELS = ModelList([ModelInfo(DEFAULT_MODEL, default=True), ModelInfo("vmaf_v0.6
 def document() -> dict[str, Any]:
     """The whole document."""
     paths = {**_probes(), **_score_path(), **_job_paths(), **_result_paths(), **_other_paths()}
-    schemas = {name: _clean(schema) for name, schema in _components().items()}
+    schemas = {name: portable(schema) for name, schema in _components().items()}
     shared = openapi.COMPONENTS
     return {
         "openapi": "3.1.0",
@@ -122,18 +123,6 @@ def document() -> dict[str, Any]:
 
 def _components() -> dict[str, dict[str, Any]]:
     return msgspec.json.schema_components(TYPES, ref_template=f"{SCHEMAS}{{name}}")[1]
-
-
-def _clean(schema: Any) -> Any:
-    """A schema without the keywords of CRDs, and with patterns as JSON Schema writes them."""
-    if isinstance(schema, list):
-        return [_clean(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = {name: _clean(value) for name, value in schema.items() if not name.startswith(CRD_KEYWORDS)}
-    if isinstance(kept.get("pattern"), str):
-        kept["pattern"] = kept["pattern"].replace("\\Z", "$")
-    return kept
 
 
 def _score_path() -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """What a client asks to be scored: two clips, the model, and options. Read from JSON, or from a form with files."""
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -10,39 +9,20 @@ from msgspec import Meta
 
 from vmafx.api.fields import MAX_URI, doc
 from vmafx.api.hardware import Backend
-from vmafx.api.scoring import Dimension, Feature, Pooling, RawFormat
+from vmafx.api.scoring import RawFormat
 from vmafx.http import strict_json
 from vmafx.http.errors import StatusError
 from vmafx.http.limits import UploadLimits
 from vmafx.http.request import HttpRequest
 from vmafx.http.uploads import UploadedFile, receive_form
-from vmafx.scoring.errors import BadInput
-from vmafx.scoring.request import ScoreOptions, check_options
+from vmafx.scoring.request import RequestOptions, ScoreOptions
 
 CLIPS = ("reference", "distorted")
 FORM, SPEC = "multipart/form-data", "spec"  # the part of a form that has everything but the clips, as JSON
 MAX_DEADLINE = 24 * 3600  # seconds
-_SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 
 ClipUri = Annotated[str, Meta(max_length=MAX_URI)]
 Deadline = Annotated[int, Meta(ge=1, le=MAX_DEADLINE)]
-
-
-class RequestOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The options of `vmafx score`; the server decides on threads."""
-
-    subsample: Annotated[int, doc("Score every n-th frame.")] = 1
-    pooling: Annotated[
-        Pooling, doc("How the scores of frames are combined: mean, harmonic_mean, min, max, median, or p1 to p99.")
-    ] = "mean"
-    features: Annotated[
-        tuple[Feature, ...], Meta(max_length=6), doc("Features to measure in addition to VMAF, such as psnr.")
-    ] = ()
-    size: Annotated[str, doc("Size to compare at, such as 1920x1080. Default: that of the reference.")] = ""
-    shortest: Annotated[bool, doc("Score only the common part of clips of different length.")] = False
-    conform: Annotated[bool, doc("Convert both clips to the frame rate of the reference.")] = False
-    stretch: Annotated[bool, doc("Allow different aspect ratios; the distorted clip is stretched.")] = False
-    damaged: Annotated[bool, doc("Allow damaged clips; what decodes is scored.")] = False
 
 
 class ScoreRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -61,11 +41,7 @@ class ScoreRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def score_options(self, model: str, threads: int) -> ScoreOptions:
         """Raises BadInput for a value outside the limits of the API."""
-        given = msgspec.structs.asdict(self.options)
-        size = _parse_size(given.pop("size"))
-        options = ScoreOptions(**given, size=size, model=model, backend=self.backend, threads=threads)
-        check_options(options)
-        return options
+        return self.options.score_options(model, self.backend, threads)
 
 
 class ReceivedRequest(msgspec.Struct, frozen=True):
@@ -116,15 +92,3 @@ def _parse(body: dict[str, Any], files: dict[str, UploadedFile]) -> ScoreRequest
             problem = "is given twice" if name in files else "is missing; give a URI, or upload a file in a form"
             raise StatusError("INVALID_ARGUMENT", f"{name} {problem}")
     return spec
-
-
-def _parse_size(text: str) -> tuple[int, int] | None:
-    if not text:
-        return None
-    match = _SIZE.fullmatch(text)
-    try:
-        if match is not None:
-            return msgspec.convert((int(match[1]), int(match[2])), tuple[Dimension, Dimension])
-    except msgspec.ValidationError:
-        pass
-    raise BadInput("options", f"size must be WIDTHxHEIGHT, such as 1920x1080, not {text[:20]!r}")

@@ -9,6 +9,8 @@ from uuid import uuid4
 
 import msgspec
 
+from vmafx.auth.callers import ServedCaller
+from vmafx.auth.fair_queue import FairQueue
 from vmafx.clock import loop_time, utc_now
 from vmafx.http.errors import StatusError
 from vmafx.http.uploads import UploadedFile
@@ -20,13 +22,11 @@ from vmafx.scoring.request import ScoreOptions
 from vmafx.scoring.result import Progress, Report
 from vmafx.scoring.score import Scorer, run_both
 from vmafx.serving.answers import KnownAnswers
-from vmafx.serving.callers import ServedCaller
 from vmafx.serving.clips import PARTS, clip_location, open_clip, opened_identities
 from vmafx.serving.job import CANCELLED, JobError, JobOutcome, JobRecord, ServedJob, UploadedClip
 from vmafx.serving.jobs import JobRegistry
 from vmafx.serving.metrics import ServingMetrics
 from vmafx.serving.models import ServedModels
-from vmafx.serving.queue import FairQueue
 from vmafx.serving.request import ScoreRequest
 from vmafx.serving.results import ResultStore
 from vmafx.tasks import run_unless

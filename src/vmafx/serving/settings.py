@@ -5,9 +5,9 @@ from typing import Annotated
 
 from vmafx.api.hardware import AUTO, BACKEND_VARIABLE, BACKENDS, Backend, parse_backend
 from vmafx.api.inference import GATEWAY_HOST_VARIABLE, GRPC_VARIABLE, MODEL_VARIABLE, PORT_VARIABLE
-from vmafx.api.units import quantity
+from vmafx.api.units import parse_bytes
 from vmafx.http.address import ListenAddress
-from vmafx.http.hosts import HostPolicy
+from vmafx.http.hosts import parse_hosts
 from vmafx.logs import LEVELS, LogFormat, LogLevel
 from vmafx.settings import Setting, Settings, at_least, one_of
 
@@ -19,28 +19,12 @@ Each setting is a flag, an environment variable, or both; the flag takes precede
 the folders of VMAFX_MEDIA_ROOTS; the other variables of `vmafx score` apply, too."""
 
 
-def _parse_bytes(text: str) -> int:
-    try:
-        size = int(quantity(text))
-    except ValueError:
-        size = 0
-    if size < 1:
-        raise ValueError(f"{text!r} is not a size such as 10Gi, 500Mi or a number of bytes")
-    return size
-
-
 def _parse_address(text: str) -> ListenAddress | None:
     return ListenAddress.parse(text) if text else None
 
 
 def _parse_folder(text: str) -> Path | None:
     return Path(text).absolute() if text else None
-
-
-def _parse_hosts(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
-    HostPolicy(names)  # raises ValueError for one that is malformed
-    return names
 
 
 def _parse_wait(text: str) -> int:
@@ -93,11 +77,11 @@ class ServeSettings(Settings):
     hosts: Annotated[tuple[str, ...], Setting(
         "Names under which browsers reach this server, separated by commas, such as vmaf.example.com; addresses, "
         "localhost and names inside the cluster are always allowed.",
-        flag="--hosts", variable="VMAFX_SERVE_HOSTS", parse=_parse_hosts, metavar="NAMES",
+        flag="--hosts", variable="VMAFX_SERVE_HOSTS", parse=parse_hosts, metavar="NAMES",
     )]
     gateway_host: Annotated[tuple[str, ...], Setting(
         "Name of an inference service at its gateway; set by the operator.",
-        variable=GATEWAY_HOST_VARIABLE, parse=_parse_hosts,
+        variable=GATEWAY_HOST_VARIABLE, parse=parse_hosts,
     )]
     parallel: Annotated[int, Setting(
         "Jobs to score at the same time; they share the cores (0: one for every four cores).", default="0",
@@ -122,11 +106,11 @@ class ServeSettings(Settings):
     )]
     max_upload: Annotated[int, Setting(
         "Maximum size of an uploaded clip, such as 10Gi.", default="8Gi",
-        flag="--max-upload", variable="VMAFX_SERVE_MAX_UPLOAD", parse=_parse_bytes, metavar="SIZE",
+        flag="--max-upload", variable="VMAFX_SERVE_MAX_UPLOAD", parse=parse_bytes, metavar="SIZE",
     )]
     results_size: Annotated[int, Setting(
         "Disk space for results; the least recently used are deleted above it.", default="2Gi",
-        flag="--results-size", variable="VMAFX_SERVE_RESULTS_SIZE", parse=_parse_bytes, metavar="SIZE",
+        flag="--results-size", variable="VMAFX_SERVE_RESULTS_SIZE", parse=parse_bytes, metavar="SIZE",
     )]
     kubeconfig: Annotated[str, Setting(
         "Path to a kubeconfig, for --auth token (default: $KUBECONFIG, then the Pod's service account, then "

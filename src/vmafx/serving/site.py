@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from vmafx.auth.callers import Callers, ServedCaller
 from vmafx.auth.credentials import CallerCredentials, from_http
 from vmafx.auth.fair_limit import FairLimit
 from vmafx.http.errors import StatusError
@@ -23,7 +24,6 @@ from vmafx.http.responses import (
     json_response,
 )
 from vmafx.http.server import HttpRoute
-from vmafx.serving.callers import Callers, ServedCaller
 from vmafx.serving.job import ServedJob
 from vmafx.serving.page import sign_in_response
 from vmafx.serving.request import FORM, media_type, receive

@@ -7,26 +7,22 @@ lock             locked by the process that uses the folder
 """
 
 import errno
-import fcntl
 import os
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
 from vmafx.atomic_write import write_atomic, write_atomic_with
+from vmafx.folder_lock import lock_folder
 from vmafx.logs import log
 from vmafx.serving.job import JobRecord, ServedJob
 from vmafx.tasks import in_thread
 
 _NOT_LINKABLE = {errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
-
-
-class FolderInUse(Exception):
-    """Another process uses the folder."""
 
 
 class JobStore:
@@ -38,7 +34,7 @@ class JobStore:
         for each in (self.results, self._jobs, self._clips):
             each.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.uploads = self._clips  # uploads arrive as unnamed files of the same file system, to be linked
-        self._lock = _lock(folder / "lock")
+        self._lock = lock_folder(folder, "--data")
         self._users: dict[str, set[str]] = {}  # jobs that need a clip, by its digest
         self._naming = threading.Lock()  # held while clips get or lose their names
 
@@ -153,14 +149,3 @@ class JobStore:
                 yield msgspec.json.decode(path.read_bytes(), type=JobRecord)
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 log.error("cannot read the record of a job", file=str(path), error=str(error))
-
-
-def _lock(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        with suppress(OSError):
-            os.close(fd)
-        raise FolderInUse(f"another server uses the folder {path.parent}; give each its own with --data") from None
-    return fd

@@ -13,6 +13,7 @@ from aiohttp import ClientSession
 from tests.support import virtual
 from tests.support.waiting import turns
 from vmafx.auth.access import InsecureAccess
+from vmafx.auth.callers import Callers, ServedCaller
 from vmafx.clock import loop_time
 from vmafx.http.address import ListenAddress
 from vmafx.http.errors import StatusError
@@ -24,7 +25,6 @@ from vmafx.scoring.errors import EngineFailure
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.result import FramePair
 from vmafx.scoring.score import Scorer
-from vmafx.serving.callers import Callers, ServedCaller
 from vmafx.serving.job import ServedJob
 from vmafx.serving.jobs import JobRegistry
 from vmafx.serving.metrics import ServingMetrics

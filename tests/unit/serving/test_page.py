@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from vmafx.api.scoring import Feature, PixelFormat
+from vmafx.scoring.request import RequestOptions
 from vmafx.serving.page import FILES, page_routes
-from vmafx.serving.request import RequestOptions
 
 MAX_WEIGHT = 300_000  # bytes, of all files together
 

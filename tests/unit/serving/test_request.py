@@ -7,9 +7,10 @@ import pytest
 from vmafx.http.errors import StatusError
 from vmafx.http.uploads import UploadedFile
 from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault
+from vmafx.scoring.request import RequestOptions
 from vmafx.serving import request
 from vmafx.serving.job import JobError
-from vmafx.serving.request import RequestOptions, ScoreRequest
+from vmafx.serving.request import ScoreRequest
 
 BOTH = {"reference": "a.mkv", "distorted": "b.mkv"}
 FILE = UploadedFile(fd=-1, size=1, sha256="0" * 64, filename="x.mkv")

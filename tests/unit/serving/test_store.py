@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.leftovers import descriptors
+from vmafx.auth.callers import ServedCaller
 from vmafx.clock import utc_now
+from vmafx.folder_lock import FolderInUse
 from vmafx.scratch import ScratchFile
-from vmafx.serving.callers import ServedCaller
 from vmafx.serving.job import CANCELLED, JobOutcome, JobRecord, ServedJob, UploadedClip
 from vmafx.serving.jobs import JobRegistry
 from vmafx.serving.request import ScoreRequest
-from vmafx.serving.store import FolderInUse, JobStore
+from vmafx.serving.store import JobStore
 
 CONTENT = b"a clip"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

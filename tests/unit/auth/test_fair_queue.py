@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vmafx.auth.fair_queue import FairQueue
 from vmafx.http.errors import StatusError
-from vmafx.serving.queue import FairQueue
 
 CALLERS = ("ann", "bob", "eve")
 Step = tuple[str, str]

@@ -153,7 +153,7 @@ class LadderResult(msgspec.Struct, frozen=True, kw_only=True):
     pooling: str
     encoder: str
     preset: str
-    options: dict[str, str]  # that were passed on to the encoder
+    options: dict[str, str] = {}  # that were passed on to the encoder
     codec: str
     keyFrames: int  # frames from one to the next
     rungs: tuple[LadderPoint, ...]

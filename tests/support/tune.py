@@ -65,8 +65,16 @@ class Tune:
         self, *arguments: str | Path, environment: Mapping[str, str] = {}
     ) -> AsyncIterator[asyncio.subprocess.Process]:
         """Run a comparison until the block is left."""
+        async with self.running("compare", *arguments, "--work", self.work, environment=environment) as process:
+            yield process
+
+    @asynccontextmanager
+    async def running(
+        self, *arguments: str | Path, environment: Mapping[str, str] = {}
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Run a command until the block is left."""
         process = await asyncio.create_subprocess_exec(
-            VMAF_TUNE, "compare", *map(str, arguments), "--work", str(self.work), cwd=self.folder,
+            VMAF_TUNE, *map(str, arguments), cwd=self.folder,
             env={**self.environment, **environment}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:

@@ -31,6 +31,7 @@ Each command has a module with `add_to(app)`, which adds it, and `ERRORS`, its e
     top_screen.py     the screen of `vmafx top`
     train.py          `vmafx train`
     tune.py           `vmaf-tune compare`, and the entry point of `vmaf-tune`
+    tune_cluster.py   `vmaf-tune --cluster`: its flags, and the connection to the cluster that scores
     tune_flags.py     what the commands of vmaf-tune share: flags, checks of them, and where results go
     tune_ladder.py    `vmaf-tune ladder`
     tune_progress.py  progress of vmaf-tune on standard error

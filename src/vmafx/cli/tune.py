@@ -68,9 +68,9 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="LIST",
-            help="Encoders to compare, separated by commas, each ENCODER or ENCODER:PRESET, such as "
-            "libx264:slow,libsvtav1 (default: x264, x265, VP9, libaom and SVT-AV1, as far as this machine has them). "
-            "The first one is what the others are compared with.",
+            help="Encoders to compare, separated by commas: ENCODER or ENCODER:PRESET, with options as :NAME=VALUE, "
+            "such as libx264:slow,libx264:slow:tune=film (default: x264, x265, VP9, libaom and SVT-AV1, as far as this "
+            "machine has them). The first one is what the others are compared with.",
             rich_help_panel=WHAT,
         ),
     ] = None,
@@ -187,7 +187,7 @@ def _config(
     names = [name for text in encoders for name in text.split(",") if name.strip()]
     given: dict[str, object] = {}
     if names:
-        given["encoders"] = tuple(VariantConfig(*_encoder_and_preset(name)) for name in names)
+        given["encoders"] = tuple(VariantConfig(name.strip()) for name in names)
     if quality:
         given["qualities"] = parse_numbers(quality, "--quality")
     if target is not None:
@@ -202,11 +202,6 @@ def _config(
     if chosen.targetVmaf is None and tolerance is not None:
         raise BadInput("options", "--tolerance is for a search: set --target-vmaf, too")
     return chosen
-
-
-def _encoder_and_preset(text: str) -> tuple[str, str]:
-    encoder, _, preset = text.strip().partition(":")
-    return encoder, preset
 
 
 def _rendered(path: Path, result: CompareResult) -> bytes:

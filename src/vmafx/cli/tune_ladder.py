@@ -41,7 +41,7 @@ from vmafx.tune.encoders import Variant
 from vmafx.tune.encoding import EncoderTools
 from vmafx.tune.ladder import Ladder, LadderSettings
 from vmafx.tune.outputs import Figures, as_json, ladder_csv, ladder_verdicts
-from vmafx.tune.results import LadderResult
+from vmafx.tune.results import LadderResult, options_text
 from vmafx.tune.work_folder import WorkFolder
 
 LADDER = "Ladder"
@@ -51,7 +51,12 @@ ENDINGS = (".html", ".json", ".csv", ".m3u8")
 def ladder(
     source: SourceArgument,
     encoder: Annotated[
-        str, typer.Option(metavar="ENCODER[:PRESET]", help="Encoder of the ladder.", rich_help_panel=LADDER)
+        str,
+        typer.Option(
+            metavar="ENCODER[:PRESET]",
+            help="Encoder of the ladder; options are added as :NAME=VALUE.",
+            rich_help_panel=LADDER,
+        ),
     ] = "libx264",
     heights: Annotated[
         str,
@@ -91,6 +96,15 @@ def ladder(
     key_frames: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time between key frames.", rich_help_panel=LADDER)
     ] = 2.0,
+    shots: Annotated[
+        bool,
+        typer.Option(
+            "--shots",
+            help="Find the cuts of the source, and in each rung a quality for each shot with which it has the score "
+            "of the rung.",
+            rich_help_panel=LADDER,
+        ),
+    ] = False,
     model: ModelFlag = DEFAULT_MODEL,
     pooling: PoolingFlag = "mean",
     json: JsonFlag = False,
@@ -140,6 +154,7 @@ def ladder(
             max_rate=_parse_rate(max_rate, "--max-rate"),
             min_rate=_parse_rate(min_rate, "--min-rate"),
             key_frames=key_frames,
+            shots=shots,
         )
         if not 0.5 <= spacing <= 50 or not 0.1 <= key_frames <= 60:
             raise BadInput("options", "--spacing must be 0.5 to 50 points, and --key-frames 0.1 to 60 seconds")
@@ -166,9 +181,12 @@ def _deliverable(result: LadderResult, floor: float | None) -> Deliverable:
         show=lambda: _print(result),
         as_json=lambda: as_json(result),
         render=lambda path: _renderer(path)(result),
-        encodes=[(f"{one.height}p-{one.encode.quality:g}", one.encode) for one in result.rungs],
+        encodes=[
+            (f"{one.height}p-{one.encode.quality:g}{'-shots' if one.shots else ''}", one.encode) for one in result.rungs
+        ],
         figures=[
-            Figures(result.encoder, result.preset, one.encode.quality, one.height, one.encode) for one in result.rungs
+            Figures(result.encoder, result.preset, options_text(result.options), one.height, one.encode)
+            for one in result.rungs
         ],
         verdicts=ladder_verdicts(result, floor),
     )
@@ -191,17 +209,15 @@ def _renderer(path: Path) -> Callable[[LadderResult], bytes]:
 
 def _print(result: LadderResult) -> None:
     console = Console()
-    table = Table(title=Text(f"{result.source.uri}, {result.encoder} {result.preset}"), title_justify="left")
+    table = Table(title=Text(f"{result.source.uri}, {result.variant}"), title_justify="left")
     for head in ("size", "quality", "kbit/s", "VMAF", "min"):
         table.add_column(head, justify="right", no_wrap=True)
     for one in result.rungs:
         encode = one.encode
         kbits = f"{encode.bitrate / 1000:,.0f}" if encode.bitrate >= 10_000 else f"{encode.bitrate / 1000:.2f}"
-        table.add_row(
-            f"{one.width}x{one.height}", f"{encode.quality:g}", kbits, f"{encode.score:.3f}", f"{encode.lowest:.2f}"
-        )
+        table.add_row(f"{one.width}x{one.height}", one.quality, kbits, f"{encode.score:.3f}", f"{encode.lowest:.2f}")
     console.print(table)
-    console.print(Text(f"of {len(result.encodes)} encodes; a key frame every {result.keyFrames} frames", style="dim"))
+    console.print(Text(f"of {len(result.encodes)} encodes; {result.key_frames}", style="dim"), soft_wrap=True)
     for note in result.notes:
         console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
 

@@ -186,11 +186,11 @@ def _compare_lines(result: CompareResult) -> list[str]:
 
 
 def _ladder_lines(result: LadderResult) -> list[str]:
-    lines = [f"{len(result.rungs)} rungs with {result.encoder} {result.preset}, of {len(result.encodes)} encodes:"]
+    lines = [f"{len(result.rungs)} rungs with {result.variant}, of {len(result.encodes)} encodes:"]
     for rung in result.rungs:
         encode = rung.encode
         lines.append(
-            f"{rung.width}x{rung.height}, quality {encode.quality:g}: {_kbits(encode)}, VMAF {encode.score or 0:.2f}"
+            f"{rung.width}x{rung.height}, quality {rung.quality}: {_kbits(encode)}, VMAF {encode.score or 0:.2f}"
         )
     return [*lines, *(f"failed: {error}" for error in result.errors), *result.notes]
 

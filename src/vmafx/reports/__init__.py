@@ -35,7 +35,7 @@ from vmafx.reports.files import (
     shows_pictures,
     write_report,
 )
-from vmafx.reports.ladder import LadderEncode, LadderPage, ladder_page
+from vmafx.reports.ladder import LadderEncode, LadderPage, LadderShot, ladder_page
 from vmafx.reports.page import html
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "ComparisonPage",
     "LadderEncode",
     "LadderPage",
+    "LadderShot",
     "ReportSettings",
     "chart_file",
     "check_path",

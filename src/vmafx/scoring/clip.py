@@ -1,5 +1,6 @@
 """Properties of a clip, as the decoder reports them."""
 
+from fractions import Fraction
 from typing import Annotated, Literal
 
 import msgspec
@@ -18,6 +19,37 @@ Chroma = Literal["420", "422", "444", "gray", "rgb"]
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 
 
+Chromaticity = Annotated[int, Meta(ge=0, le=50_000)]
+Luminance = Annotated[int, Meta(ge=0, le=100_000_000)]
+LightLevelNits = Annotated[int, Meta(ge=0, le=65_535)]
+CHROMATICITY_UNIT, LUMINANCE_UNIT = Fraction(1, 50_000), Fraction(1, 10_000)  # of ITU-T H.265, the latter in cd/m²
+
+
+class MasteringDisplay(msgspec.Struct, frozen=True):
+    """The display that HDR was graded on (SMPTE ST 2086): x and y of its colours, and its luminance."""
+
+    red: tuple[Chromaticity, Chromaticity]
+    green: tuple[Chromaticity, Chromaticity]
+    blue: tuple[Chromaticity, Chromaticity]
+    white: tuple[Chromaticity, Chromaticity]
+    darkest: Luminance
+    brightest: Luminance
+
+
+class LightLevel(msgspec.Struct, frozen=True):
+    """The brightest pixel of HDR and its brightest frame on average, in cd/m² (CTA-861.3)."""
+
+    highest: LightLevelNits  # MaxCLL
+    average: LightLevelNits  # MaxFALL
+
+
+class HdrMetadata(msgspec.Struct, frozen=True):
+    """The static metadata of HDR10."""
+
+    display: MasteringDisplay | None = None
+    light: LightLevel | None = None
+
+
 class Clip(msgspec.Struct, frozen=True, kw_only=True):
     """One video stream of a clip. Width and height are those of the displayed frame, with rotation applied."""
 
@@ -31,6 +63,8 @@ class Clip(msgspec.Struct, frozen=True, kw_only=True):
     full_range: bool | None = None
     matrix: int = 2  # matrix coefficients (ITU-T H.273); 2 is unspecified
     transfer: int = 2  # transfer characteristics (ITU-T H.273)
+    primaries: int = 2  # colour primaries (ITU-T H.273)
+    hdr: HdrMetadata | None = None
     pixel_aspect: Annotated[float, Meta(ge=1e-6, le=1e6)] = 1.0
     interlaced: bool = False
     packets: Count = 0

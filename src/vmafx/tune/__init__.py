@@ -4,6 +4,7 @@ It encodes the frames that the confined decoder of vmafx.scoring emits, so that 
 vmafx.scoring, or by jobs in a cluster. It prints nothing; only cluster.py and cluster_jobs.py know Kubernetes.
 
     encoders.py     the encoders, their settings, and which of them this machine has
+    encoder_options.py  the options that people may pass to encoders
     encoding.py     encodes one clip with one setting
     pyav_encode.py  encodes raw frames with PyAV; run as a script
     frames.py       the frames of a source as encoders get them
@@ -14,11 +15,14 @@ vmafx.scoring, or by jobs in a cluster. It prints nothing; only cluster.py and c
     samples.py      which parts of a long source stand for the whole
     target.py       TargetSearch: the setting of each encoder that reaches a score
     cluster.py      ClusterScoring: encodes scored by VmafxJobs
-    cluster_jobs.py ClusterJobs: these jobs, created or found again, and followed to their end
+    cluster_jobs.py  ClusterJobs: these jobs, created or found again, and followed to their end
     upload.py       UploadFolder: clips and reports where this machine and the cluster both reach them
     job_report.py   the report that a job has written, read back
     bd_rate.py      Bjøntegaard's deltas: how much rate, or quality, one curve saves over another
     ladder.py       Ladder: the sizes and qualities to stream a source in
+    shot_ladder.py  ShotLadder: a setting for each shot of a rung
+    scenes.py       where a source is cut into shots
+    shots.py        encodes the shots of a source, and joins them to one file
     hull.py         the convex hull of curves of rate and quality
     hls.py          an HLS master playlist for a ladder
     results.py      what comes out, as JSON

@@ -20,7 +20,7 @@ from vmafx.scoring.request import ScoreOptions, Source
 from vmafx.scoring.result import Progress, Report
 from vmafx.scoring.score import Scorer
 from vmafx.tune.bd_rate import Point, bd_quality, bd_rate
-from vmafx.tune.encoders import Variant
+from vmafx.tune.encoders import Variant, without_hdr
 from vmafx.tune.encoding import EncodeOptions, EncoderTools, encode
 from vmafx.tune.frames import frame_rate, source_frames, source_notes
 from vmafx.tune.results import CompareResult, EncodeResult, SourceFacts, VariantResult
@@ -104,7 +104,7 @@ class Workshop:
     ) -> None:
         self.source, self.settings, self.tools, self.folder = source, settings, tools, folder
         self.scorer, self._remote = scorer, remote
-        self._slots = asyncio.Semaphore(settings.encodes)
+        self.slots = asyncio.Semaphore(settings.encodes)
 
     def of_source(self, source: ProbedClip) -> "Workshop":
         """The same for another source, whose encodes this machine scores."""
@@ -119,9 +119,9 @@ class Workshop:
     async def encode(self, plan: EncodePlan, on_frames: Callable[[int], None]) -> KeptEncode:
         """Raises ScoringError."""
         frames = source_frames(self.source, plan.variant.encoder.bit_depths, plan.size)
-        options = EncodeOptions.of(plan.variant, plan.quality, plan.gop, self.settings.threads)
+        options = EncodeOptions.of(plan.variant, plan.quality, plan.gop, self.settings.threads, frames.hdr)
         key = encode_key(self.source.digest, frames, options, self.tools.identity(plan.variant.encoder))
-        async with self._slots:
+        async with self.slots:
             return await self.folder.get_or_make(
                 key,
                 plan.variant.encoder.container,
@@ -316,7 +316,12 @@ def encode_result(
 def variant_result(variant: Variant, encodes: Sequence[EncodeResult]) -> VariantResult:
     encoder = variant.encoder
     return VariantResult(
-        name=variant.name, encoder=encoder.name, preset=variant.preset, codec=encoder.codec, encodes=tuple(encodes)
+        name=variant.name,
+        encoder=encoder.name,
+        preset=variant.preset,
+        codec=encoder.codec,
+        encodes=tuple(encodes),
+        options=dict(variant.extras),
     )
 
 
@@ -345,7 +350,7 @@ def compare_result(workshop: Workshop, variants: Sequence[VariantResult]) -> Com
         pooling=settings.options.pooling,
         parallel=settings.encodes,
         variants=tuple(variants),
-        notes=tuple(source_notes(workshop.source.clip)),
+        notes=tuple(source_notes(workshop.source.clip, without_hdr(one.encoder for one in variants))),
     )
 
 

@@ -22,13 +22,20 @@ Qualities = Annotated[tuple[float, ...], Meta(min_length=1, max_length=64)]
 class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An encoder to try; `qualities` default to those of the file, and those to the encoder's own."""
 
-    encoder: str
+    encoder: str  # may name a preset and options
     preset: str = ""
     qualities: Qualities | None = None
+    options: Annotated[dict[str, str], Meta(max_length=64)] = {}
 
     @property
     def variant(self) -> Variant:
-        return Variant.parse(f"{self.encoder}:{self.preset}" if self.preset else self.encoder)
+        for text in (self.preset, *self.options, *self.options.values()):
+            if ":" in text:
+                raise BadInput("options", f"{text[:50]!r} of {self.encoder[:50]!r} must not contain a colon")
+        preset = [self.preset] if self.preset else []
+        return Variant.parse(
+            ":".join([self.encoder, *preset, *(f"{name}={one}" for name, one in self.options.items())])
+        )
 
 
 class TuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,7 +64,7 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def variants(self, tools: EncoderTools) -> list[VariantConfig]:
         """Those of the file; by default, the usual encoders that this machine has. Raises BadInput."""
-        chosen = [VariantConfig(*_split(one)) if isinstance(one, str) else one for one in self.encoders]
+        chosen = [VariantConfig(one) if isinstance(one, str) else one for one in self.encoders]
         if not chosen:
             available = tools.in_ffmpeg | tools.in_pyav
             chosen = [VariantConfig(name) for name in DEFAULT_ENCODERS if name in available]
@@ -79,11 +86,6 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 variant.encoder.check_quality(quality)
                 plans.append(EncodePlan(variant, quality))
         return plans
-
-
-def _split(text: str) -> tuple[str, str]:
-    encoder, _, preset = text.strip().partition(":")
-    return encoder, preset
 
 
 class _PlainLoader(yaml.BaseLoader):

@@ -3,10 +3,11 @@
 import asyncio
 import errno
 import os
+import select
 import signal
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -16,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from vmafx.process.child import child, exit_description, python_command
+from vmafx.scoring.clip import HdrMetadata
 from vmafx.scoring.engines.ffmpeg import Ffmpeg, find_ffmpeg, inspect_build
 from vmafx.scoring.engines.raw_frames import (
     LOG_FLAGS,
@@ -36,6 +38,7 @@ from vmafx.tune.frames import SourceFrames
 PYAV_PROGRAM = str(Path(__file__).with_name("pyav_encode.py"))
 STALL_SECONDS = 600.0  # without an encoded frame: slow presets look hundreds of frames ahead
 PROBED_SPACE = 1 << 20  # bytes; without room for these, the disk counts as full
+BLOCK_SIZE = 1 << 20  # bytes that are moved at once
 MUXERS = {"mp4": "mp4", "webm": "webm", "mkv": "matroska"}
 OnFrames = Callable[[int], None]
 
@@ -105,8 +108,10 @@ class EncodeOptions(msgspec.Struct, frozen=True):
     threads: int
 
     @classmethod
-    def of(cls, variant: Variant, quality: float, gop: int, threads: int) -> "EncodeOptions":
-        return cls(variant.encoder, variant.options(quality, gop), threads)
+    def of(
+        cls, variant: Variant, quality: float, gop: int, threads: int, hdr: HdrMetadata | None = None
+    ) -> "EncodeOptions":
+        return cls(variant.encoder, variant.options(quality, gop, hdr), threads)
 
 
 async def encode(
@@ -165,8 +170,52 @@ async def run_encoder(
             code = await process.wait()
         await reading
     if code:
-        raise _failure(name, code, lines, path)
+        raise _failure(options.encoder, code, lines, path)
     return encoded
+
+
+async def feed_encoder(
+    encode: Callable[[FileIO], Coroutine[None, None, int]],
+    feed: Callable[[int, Callable[[], None]], Awaitable[None]],
+) -> int:
+    """Encode what `feed` writes to a pipe; it gets a function that ends the encoder. Returns the number of frames."""
+    reading, writing = os.pipe()
+    encoder = asyncio.create_task(encode(FileIO(reading)))
+
+    def stop_encoder() -> None:
+        encoder.cancel()
+
+    try:
+        await feed(writing, stop_encoder)
+    except BrokenPipeError:
+        pass  # the encoder has failed, and says why
+    except (ScoringError, asyncio.CancelledError):
+        encoder.cancel()
+        raise
+    finally:
+        os.close(writing)
+        await asyncio.wait([encoder])
+    return encoder.result()
+
+
+def copy_bytes(source: int, target: int, size: int | None = None) -> int:
+    """Move bytes from one pipe to another, up to `size` or the end; the kernel need not copy them.
+
+    Returns their number. Raises BrokenPipeError once nothing reads the other pipe any more, even if the first one
+    stalls.
+    """
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    poll.register(target, 0)  # reports its errors
+    copied = 0
+    while size is None or copied < size:
+        if any(fd == target for fd, _ in poll.poll()):
+            raise BrokenPipeError
+        wanted = BLOCK_SIZE if size is None else min(size - copied, BLOCK_SIZE)
+        if not (moved := os.splice(source, target, wanted)):
+            break
+        copied += moved
+    return copied
 
 
 @asynccontextmanager
@@ -215,15 +264,23 @@ def _command(
     ]
 
 
-def _failure(name: str, code: int, lines: deque[str], path: Path) -> ScoringError:
+def disk_error(path: Path) -> NodeFault | None:
+    """Why a file cannot grow, if it cannot; what the system says is free may be another's, as with a quota."""
     try:
-        with path.open("ab") as file:  # what the system says is free may be another's, as with a quota
+        with path.open("ab") as file:
             file.write(bytes(PROBED_SPACE))
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             return NodeFault(f"the disk of {path.parent} is full; make room, or choose another folder with --work")
         return NodeFault(f"the folder {path.parent} for encodes cannot be used: {error.strerror}")
-    failed = f"{name} failed with {exit_description(code)}"
+    return None
+
+
+def _failure(encoder: Encoder, code: int, lines: deque[str], path: Path) -> ScoringError:
+    if (fault := disk_error(path)) is not None:
+        return fault
+    failed = f"{encoder.name} failed with {exit_description(code)}"
     if code == -signal.SIGKILL:
         return NodeFault(f"{failed}: probably killed because this machine or its cgroup ran out of memory")
-    return EngineFailure(f"{failed}: {next((line for line in lines if line), 'no error message')}")
+    needs = f"; it needs {encoder.hardware} and its driver" if encoder.hardware else ""
+    return EngineFailure(f"{failed}: {next((line for line in lines if line), 'no error message')}{needs}")

@@ -1,14 +1,15 @@
 """The frames of a source as encoders get them."""
 
+from collections.abc import Iterable
 from fractions import Fraction
 
 import msgspec
 
-from vmafx.scoring.clip import Clip
+from vmafx.scoring.clip import Clip, HdrMetadata
 from vmafx.scoring.decoder.messages import Conversion
 from vmafx.scoring.engines.engine import FrameFormat
 from vmafx.scoring.errors import BadInput
-from vmafx.scoring.notes import MATRICES, full_range_of
+from vmafx.scoring.notes import HDR_TRANSFERS, MATRICES, full_range_of
 from vmafx.scoring.plan import MAX_BT601_HEIGHT
 from vmafx.scoring.probed import ProbedClip
 
@@ -17,6 +18,7 @@ MIN_RATE, MAX_RATE = Fraction(1, 100), Fraction(1000)  # of clips whose timestam
 SQUARE_TOLERANCE = 0.01  # rounding a size to even numbers changes its aspect ratio by less
 UNSPECIFIED = 2  # of ITU-T H.273
 LIMITED, FULL = "1", "2"  # FFmpeg's AVCOL_RANGE_MPEG and AVCOL_RANGE_JPEG
+TRANSFERS, PRIMARIES = {1, *range(4, 19)}, {1, *range(4, 13), 22}  # those of ITU-T H.273 that are not reserved
 MATRIX_NUMBERS = {"bt601": 6, "bt709": 1}
 
 
@@ -28,10 +30,17 @@ class SourceFrames(msgspec.Struct, frozen=True):
     pixel_aspect: Fraction  # width of a pixel to its height
     colours: dict[str, str]  # options of libavcodec that tag the frames
     count: int | None  # frames, as far as the container tells
+    hdr: HdrMetadata | None = None  # to be written, if the encoder can
 
     @property
     def format(self) -> FrameFormat:
         return FrameFormat(self.conversion.width, self.conversion.height, self.conversion.pixel_format)
+
+    @property
+    def frame_bytes(self) -> int:
+        """Of a raw frame: 4:2:0 of an even size."""
+        samples = self.conversion.width * self.conversion.height * 3 // 2
+        return samples if self.conversion.pixel_format == "yuv420p" else samples * 2
 
     @property
     def rate_text(self) -> str:
@@ -62,7 +71,9 @@ def source_frames(source: ProbedClip, depths: tuple[int, ...], size: tuple[int, 
     number = MATRIX_NUMBERS[from_rgb] if from_rgb else clip.matrix if matrix else UNSPECIFIED
     colours = {"color_range": FULL if target_full else LIMITED}
     colours |= {"colorspace": str(number)} if number != UNSPECIFIED else {}
-    colours |= {"color_trc": str(clip.transfer)} if clip.transfer != UNSPECIFIED and not from_rgb else {}
+    if not from_rgb:
+        colours |= {"color_trc": str(clip.transfer)} if clip.transfer in TRANSFERS else {}
+        colours |= {"color_primaries": str(clip.primaries)} if clip.primaries in PRIMARIES else {}
     conversion = Conversion(
         width=width,
         height=height,
@@ -71,7 +82,8 @@ def source_frames(source: ProbedClip, depths: tuple[int, ...], size: tuple[int, 
         from_full_range=full,
         matrix=from_rgb,
     )
-    return SourceFrames(conversion, frame_rate(clip), _pixel_aspect(clip, width, height), colours, clip.packets or None)
+    aspect, hdr = _pixel_aspect(clip, width, height), None if from_rgb else clip.hdr
+    return SourceFrames(conversion, frame_rate(clip), aspect, colours, clip.packets or None, hdr)
 
 
 def _pixel_aspect(clip: Clip, width: int, height: int) -> Fraction:
@@ -80,9 +92,14 @@ def _pixel_aspect(clip: Clip, width: int, height: int) -> Fraction:
     return Fraction(1) if abs(aspect - 1) < SQUARE_TOLERANCE else Fraction(aspect).limit_denominator(1000)
 
 
-def source_notes(clip: Clip) -> list[str]:
-    """What encoding changes about a clip, for people."""
+def source_notes(clip: Clip, without_hdr: Iterable[str] = ()) -> list[str]:
+    """What encoding changes about a clip, for people; `without_hdr` are encoders that cannot write HDR10's metadata."""
     notes = []
+    if clip.transfer in HDR_TRANSFERS:
+        kind = HDR_TRANSFERS[clip.transfer]
+        notes.append(f"the source is HDR ({kind}); the models were trained on SDR, so its scores compare encodes only")
+    if clip.hdr is not None and (lost := ", ".join(sorted(set(without_hdr)))):
+        notes.append(f"the mastering display and light levels of the source are not kept by {lost}")
     if clip.chroma not in {"420", "gray"}:
         notes.append(f"the source has {_chroma_name(clip)}, and is encoded in 4:2:0")
     if clip.bit_depth > 10:

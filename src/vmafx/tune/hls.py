@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 from vmafx.tune.results import LadderPoint, LadderResult
+from vmafx.tune.shots import packets_of
 
 SEGMENT_SECONDS = 6
 HEVC_COMPATIBILITY_BITS = 32
@@ -31,21 +33,17 @@ def _attributes(rung: LadderPoint, ladder: LadderResult) -> Iterable[str]:
 
 
 def peak_rate(path: Path, ladder: LadderResult) -> int:
-    """Bits per second of the largest segment, which has as many groups of pictures as fit."""
+    """Bits per second of the largest segment. Each has as many groups of pictures as fit, but one at least."""
     rate = Fraction(ladder.source.frameRate).limit_denominator(1001)
-    groups = max(1, int(SEGMENT_SECONDS * rate / ladder.keyFrames))
-    frames = groups * ladder.keyFrames
-    packets = _packet_sizes(path)
-    segments = [packets[start : start + frames] for start in range(0, len(packets), frames)]
-    whole = [segment for segment in segments if len(segment) == frames] or segments
-    return max(round(sum(segment) * 8 * float(rate) / len(segment)) for segment in whole)
-
-
-def _packet_sizes(path: Path) -> list[int]:
-    import av  # noqa: PLC0415 - the libraries take time to load
-
-    with av.open(str(path)) as container:
-        return [packet.size for packet in container.demux(video=0) if packet.size]
+    packets = packets_of(path)
+    most, starts = int(SEGMENT_SECONDS * rate), [0]
+    keys = [index for index, packet in enumerate(packets) if packet.is_key and index]
+    for key, following in pairwise([*keys, len(packets)]):
+        if following - starts[-1] > most:
+            starts.append(key)
+    segments = [packets[start:end] for start, end in pairwise([*starts, len(packets)])]
+    whole = segments[:-1] if len(segments) > 1 and len(segments[-1]) < len(segments[0]) else segments
+    return max(round(sum(one.size for one in segment) * 8 * float(rate) / len(segment)) for segment in whole)
 
 
 def codec_string(path: Path) -> str:

@@ -2,7 +2,8 @@
 
 The source is encoded in several sizes and qualities. The best of these, whatever their size, lie on the convex hull;
 the rungs are taken from it at scores that viewers can tell apart. Where there is no encode with such a score yet, it is
-made in the sizes of the two neighbours on the hull. All clips are compared at the size of the source.
+made in the sizes of the two neighbours on the hull. All clips are compared at the size of the source. With `shots`,
+each rung is then made again of shots that have settings of their own (shot_ladder.py).
 """
 
 from collections.abc import Sequence
@@ -13,10 +14,12 @@ import numpy as np
 from vmafx.scoring.clip import Clip
 from vmafx.scoring.errors import BadInput
 from vmafx.tune.compare import EncodePlan, OnProgress, Trials, TuneProgress, Workshop, source_facts
-from vmafx.tune.encoders import Variant
+from vmafx.tune.encoders import Variant, without_hdr
 from vmafx.tune.frames import frame_rate, source_notes
 from vmafx.tune.hull import HullPoint, convex_hull, height_of, wished_scores
 from vmafx.tune.results import LadderPoint, LadderResult
+from vmafx.tune.scenes import Shot, find_shots
+from vmafx.tune.shot_ladder import ShotLadder
 
 HEIGHTS = (2160, 1440, 1080, 720, 540, 360, 240)
 MIN_HEIGHT = 64
@@ -38,6 +41,7 @@ class LadderSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_rate: float | None = None
     min_rate: float | None = None
     key_frames: float = 2.0  # seconds between key frames, the same in all rungs
+    shots: bool = False  # find the settings of each shot
 
 
 def ladder_sizes(clip: Clip, heights: Sequence[int]) -> list[tuple[int, int]]:
@@ -71,8 +75,12 @@ class Ladder:
         if between := self._settings_between():
             await self._try(between, "refining: ")
         rungs = self._rungs()
+        notes = source_notes(self._workshop.source.clip, without_hdr([settings.variant.encoder.name]))
+        shots: tuple[Shot, ...] = ()
+        if rungs and settings.shots:
+            shots = await self._find_shots()
+            rungs = await self._by_shots(rungs, shots, notes)
         encodes = [point.encode for point in self._points]
-        notes = source_notes(self._workshop.source.clip)
         if not rungs and any(one.score is not None for one in encodes):
             notes.append("no encode is within the limits of this ladder; change its rates, heights or scores")
         elif rungs and (best := rungs[0].encode.score) is not None and best < settings.top - settings.spacing / 2:
@@ -83,12 +91,40 @@ class Ladder:
             pooling=self._workshop.settings.options.pooling,
             encoder=settings.variant.encoder.name,
             preset=settings.variant.preset,
+            options=dict(settings.variant.extras),
             codec=settings.variant.encoder.codec,
             keyFrames=self._gop,
             rungs=tuple(rungs),
             encodes=tuple(sorted(self._points, key=lambda point: (-point.height, point.encode.bitrate))),
+            shots=shots,
             notes=tuple(notes),
         )
+
+    async def _find_shots(self) -> tuple[Shot, ...]:
+        source = self._workshop.source
+        total = max(source.clip.packets, 1)
+
+        def report(frames: int) -> None:
+            self._on_progress(TuneProgress("finding", "shots", min(frames / total, 1.0)))
+
+        return await find_shots(source, frame_rate(source.clip), self._workshop.settings.threads, report)
+
+    async def _by_shots(self, rungs: list[LadderPoint], shots: Sequence[Shot], notes: list[str]) -> list[LadderPoint]:
+        """The rungs with a setting for each shot, without those that fail or exceed the limits on rate."""
+        if len(shots) == 1:
+            notes.append("the source has no cuts; each rung has one setting for all of it")
+            return rungs
+        search = ShotLadder(self._workshop, self._settings.variant, self._gop, shots, self._on_progress)
+        found = await search.run(rungs, self._points)
+        self._points += [rung for rung in found if rung.encode.error]
+        low, high = self._limits
+        notes += [
+            f"by shots, the rung of {rung.height}p for {rung.target:.2f} has {rung.encode.bitrate / 1000:,.0f} kbit/s, "
+            "which is not within the limits; it is left out"
+            for rung in found
+            if rung.shots and not low <= rung.encode.bitrate <= high
+        ]
+        return [rung for rung in found if not rung.encode.error and low <= rung.encode.bitrate <= high]
 
     async def _try(self, wanted: Sequence[tuple[tuple[int, int], float]], stage: str) -> None:
         own = self._workshop.source.clip.width, self._workshop.source.clip.height
@@ -103,9 +139,13 @@ class Ladder:
         results = await Trials(self._workshop, report).run(plans)
         self._points += [LadderPoint(*size, encode) for (size, _), encode in zip(wanted, results, strict=True)]
 
+    @property
+    def _limits(self) -> tuple[float, float]:
+        return self._settings.min_rate or 0.0, self._settings.max_rate or float("inf")
+
     def _usable(self) -> list[tuple[LadderPoint, float]]:
         """The points within the limits on rate, with their score."""
-        low, high = self._settings.min_rate or 0.0, self._settings.max_rate or float("inf")
+        low, high = self._limits
         return [
             (point, point.encode.score)
             for point in self._points

@@ -16,11 +16,11 @@ from prometheus_client.exposition import push_to_gateway
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.settings import Setting, Settings
 from vmafx.text import one_line, printable
-from vmafx.tune.results import CompareResult, EncodeResult, LadderResult, VariantResult
+from vmafx.tune.results import CompareResult, EncodeResult, LadderPoint, LadderResult, VariantResult, options_text
 
 COLUMNS = (
-    "encoder", "preset", "quality", "codec", "bytes", "bitrate", "score", "p5", "lowest", "frames", "seconds", "fps",
-    "bdRate", "bdScore", "error",
+    "encoder", "preset", "options", "quality", "codec", "bytes", "bitrate", "score", "p5", "lowest", "frames",
+    "seconds", "fps", "bdRate", "bdScore", "error",
 )  # fmt: skip
 XML = '<?xml version="1.0" encoding="utf-8"?>\n'
 PUSH_SECONDS = 10.0
@@ -31,7 +31,7 @@ METRICS = {
     "bitrate": ("vmaf_tune_bitrate", "Bits per second of an encode."),
     "seconds": ("vmaf_tune_encode_seconds", "Time that an encode took."),
 }
-METRIC_LABELS = ("encoder", "preset", "quality", "height")
+METRIC_LABELS = ("encoder", "preset", "options", "quality", "height")
 
 
 class PushSettings(Settings):
@@ -53,8 +53,8 @@ class Verdict(NamedTuple):
 
 
 LADDER_COLUMNS = (
-    "rung", "width", "height", "encoder", "preset", "quality", "bytes", "bitrate", "score", "p5", "lowest", "frames",
-    "seconds", "fps", "error",
+    "rung", "width", "height", "encoder", "preset", "options", "quality", "bytes", "bitrate", "score", "p5", "lowest",
+    "frames", "seconds", "fps", "error", "shot", "firstFrame",
 )  # fmt: skip
 
 
@@ -71,27 +71,39 @@ def as_csv(result: CompareResult) -> bytes:
         facts = {
             **msgspec.structs.asdict(encode),
             **{name: getattr(variant, name) for name in ("encoder", "preset", "codec", "bdRate", "bdScore")},
+            "options": options_text(variant.options),
         }
         writer.writerow(_cell(facts[name]) for name in COLUMNS)
     return output.getvalue().encode()
 
 
 def ladder_csv(result: LadderResult) -> bytes:
-    """A row for each encode; `rung` counts from the best one, and is empty for those that are none."""
+    """A row for each encode, and of rungs by shots for each shot; `rung` counts from the best one.
+
+    It is empty for encodes that are no rung, and `shot` for encodes of the whole source.
+    """
     output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(LADDER_COLUMNS)
-    for point in result.encodes:
-        facts = {
-            **msgspec.structs.asdict(point.encode),
+    writer = csv.DictWriter(output, LADDER_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for point in (*result.encodes, *(rung for rung in result.rungs if rung.shots)):
+        common = {
             "rung": result.rungs.index(point) + 1 if point in result.rungs else "",
             "width": point.width,
             "height": point.height,
             "encoder": result.encoder,
             "preset": result.preset,
+            "options": options_text(result.options),
         }
-        writer.writerow(_cell(facts[name]) for name in LADDER_COLUMNS)
+        for row in (msgspec.structs.asdict(point.encode), *_shot_rows(result, point)):
+            writer.writerow({name: _cell(value) for name, value in {**row, **common}.items()})
     return output.getvalue().encode()
+
+
+def _shot_rows(result: LadderResult, point: LadderPoint) -> Iterator[dict[str, object]]:
+    for number, (shot, encode) in enumerate(zip(result.shots, point.shots, strict=False), 1):
+        yield {
+            **msgspec.structs.asdict(encode), "shot": number, "firstFrame": shot.first, "frames": shot.frames,
+        }  # fmt: skip
 
 
 def _cell(value: object) -> object:
@@ -169,14 +181,14 @@ class Figures(NamedTuple):
 
     encoder: str
     preset: str
-    quality: float
+    options: str
     height: int
     encode: EncodeResult
 
 
 def figures(result: CompareResult) -> list[Figures]:
     return [
-        Figures(variant.encoder, variant.preset, encode.quality, result.source.height, encode)
+        Figures(variant.encoder, variant.preset, options_text(variant.options), result.source.height, encode)
         for variant, encode in _encodes(result)
         if not encode.error
     ]
@@ -203,7 +215,8 @@ def push(source: str, pushed: Sequence[Figures], gateway: str) -> None:
     gauges = {field: Gauge(*metric, METRIC_LABELS, registry=registry) for field, metric in METRICS.items()}
     for one in pushed:
         for name, gauge in gauges.items():
-            gauge.labels(one.encoder, one.preset, f"{one.quality:g}", one.height).set(getattr(one.encode, name))
+            labels = one.encoder, one.preset, one.options, f"{one.encode.quality:g}", one.height
+            gauge.labels(*labels).set(getattr(one.encode, name))
     try:
         push_to_gateway(gateway, PUSH_JOB, registry, grouping_key={"source": source}, timeout=PUSH_SECONDS)
     except (OSError, HTTPException) as error:  # URLError is an OSError

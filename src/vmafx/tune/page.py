@@ -1,6 +1,6 @@
 """Comparisons and ladders as HTML pages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from vmafx.reports import (
     ComparedEncode,
@@ -8,6 +8,7 @@ from vmafx.reports import (
     ComparisonPage,
     LadderEncode,
     LadderPage,
+    LadderShot,
     encoder_comparison,
     formatting,
     ladder_page,
@@ -62,9 +63,10 @@ def ladder_as_page(result: LadderResult) -> bytes:
     facts = _facts(result.source, result.model, result.pooling)
     page = LadderPage(
         source=formatting.name(result.source.uri),
-        facts=f"{facts}, {result.encoder} {result.preset}, a key frame every {result.keyFrames} frames",
+        facts=f"{facts}, {result.variant}, {result.key_frames}",
         rungs=_rows(result.rungs),
         encodes=_rows(result.encodes),
+        shots=list(_shots(result)),
         notes=result.notes,
         failures=result.errors,
     )
@@ -76,14 +78,37 @@ def _rows(points: Iterable[LadderPoint]) -> list[LadderEncode]:
         LadderEncode(
             width=point.width,
             height=point.height,
-            quality=f"{point.encode.quality:g}",
+            quality=point.quality,
             kbits=point.encode.bitrate / 1000,
             score=point.encode.score,
             lowest=point.encode.lowest or 0.0,
+            target=point.target or 0.0,
         )
         for point in points
         if point.encode.score is not None
     ]
+
+
+def _shots(result: LadderResult) -> Iterator[LadderShot]:
+    """None, if the source was encoded as one."""
+    rungs = [rung for rung in result.rungs if rung.shots]
+    for number, shot in enumerate(result.shots if rungs else ()):
+        encodes = [(rung, rung.shots[number]) for rung in rungs]
+        yield LadderShot(
+            start=shot.seconds,
+            frames=shot.frames,
+            rungs=[
+                LadderEncode(
+                    width=rung.width,
+                    height=rung.height,
+                    quality=f"{one.quality:g}",
+                    kbits=one.bitrate / 1000,
+                    score=one.score,
+                    lowest=one.lowest,
+                )
+                for rung, one in encodes
+            ],
+        )
 
 
 def _facts(source: SourceFacts, model: str, pooling: str) -> str:

@@ -13,14 +13,18 @@ from fractions import Fraction
 from typing import Any, BinaryIO, cast
 
 import av
+import av.logging
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 PR_SET_PDEATHSIG = 1
+INTERLEAVED = {"yuv420p": "nv12", "yuv420p10le": "p010le"}
 
 
 def main(task: dict[str, Any]) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    av.logging.restore_default_callback()  # to standard error: why an encoder cannot be opened
+    av.logging.set_libav_level(av.logging.ERROR)
     with (
         os.fdopen(task["input"], "rb", 1 << 20) as source,
         os.fdopen(task["counter"], "wb", 0) as counter,
@@ -28,7 +32,8 @@ def main(task: dict[str, Any]) -> None:
     ):
         rate = Fraction(task["rate"])
         stream = cast("VideoStream", container.add_stream(task["encoder"], rate, options=task["options"]))
-        stream.width, stream.height, stream.pix_fmt = task["width"], task["height"], task["pixel_format"]
+        pixel_format = format_for(stream, task["pixel_format"])
+        stream.width, stream.height, stream.pix_fmt = task["width"], task["height"], pixel_format
         stream.sample_aspect_ratio = Fraction(task["pixel_aspect"])
         stream.codec_context.thread_count = task["threads"]
         colours = {name: int(value) for name, value in task["colours"].items()}
@@ -39,8 +44,15 @@ def main(task: dict[str, Any]) -> None:
             frame.pts, frame.time_base = number, 1 / rate
             frame.color_range = colours.get("color_range", 0)
             number += 1
-            write(container, stream, frame, counter)
+            converted = frame if frame.format.name == pixel_format else frame.reformat(format=pixel_format)
+            write(container, stream, converted, counter)
         write(container, stream, None, counter)
+
+
+def format_for(stream: VideoStream, pixel_format: str) -> str:
+    """The format of the frames as the encoder takes them: those of GPUs want the same samples in another order."""
+    taken = {one.name for one in stream.codec_context.codec.video_formats or ()}
+    return INTERLEAVED[pixel_format] if taken and pixel_format not in taken else pixel_format
 
 
 def write(container: Any, stream: VideoStream, frame: VideoFrame | None, counter: BinaryIO) -> None:

@@ -1,8 +1,11 @@
 """What vmaf-tune finds, as JSON. Bitrates are of the encoded file, without audio, in bits per second."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+
+from vmafx.tune.scenes import Shot
 
 
 class EncodeResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,6 +49,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     preset: str
     codec: str
     encodes: tuple[EncodeResult, ...]
+    options: dict[str, str] = {}  # that were passed on to the encoder
     bdRate: float | None = None  # percent of bitrate at the same score; negative is better
     bdScore: float | None = None  # points at the same bitrate; positive is better
     target: TargetResult | None = None
@@ -105,12 +109,40 @@ class CompareResult(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-class LadderPoint(msgspec.Struct, frozen=True):
-    """An encode in one size."""
+def options_text(options: Mapping[str, str]) -> str:
+    """On one line: tune=film:aq-mode=3."""
+    return ":".join(f"{name}={value}" for name, value in options.items())
+
+
+class ShotEncode(msgspec.Struct, frozen=True, kw_only=True):
+    """A shot in one rung; its bitrate is of the video alone, without the container."""
+
+    quality: float
+    bitrate: float
+    score: float
+    lowest: float  # of a frame
+    reached: bool  # the score of the rung
+    tried: int  # settings
+
+
+class LadderPoint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An encode in one size. With `shots`, one for each shot of the source, it was joined of their encodes.
+
+    Its `encode` is then that of the joined file, with the quality that the whole source had for `target`.
+    """
 
     width: int
     height: int
     encode: EncodeResult
+    target: float | None = None
+    shots: tuple[ShotEncode, ...] = ()
+
+    @property
+    def quality(self) -> str:
+        """The setting, or those of all shots, for people."""
+        qualities = [one.quality for one in self.shots] or [self.encode.quality]
+        low, high = min(qualities), max(qualities)
+        return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 class LadderResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,12 +153,25 @@ class LadderResult(msgspec.Struct, frozen=True, kw_only=True):
     pooling: str
     encoder: str
     preset: str
+    options: dict[str, str] = {}  # that were passed on to the encoder
     codec: str
     keyFrames: int  # frames from one to the next
     rungs: tuple[LadderPoint, ...]
     encodes: tuple[LadderPoint, ...]
+    shots: tuple[Shot, ...] = ()  # of the source; each begins with a key frame
     notes: tuple[str, ...] = ()
     schema: Literal[1] = 1  # increased when a field changes its meaning
+
+    @property
+    def key_frames(self) -> str:
+        """Where they are, for people."""
+        cuts = f", and at the start of each of {len(self.shots)} shots" if len(self.shots) > 1 else ""
+        return f"a key frame every {self.keyFrames} frames{cuts}"
+
+    @property
+    def variant(self) -> str:
+        """The encoder with its preset and options, for people."""
+        return " ".join([self.encoder, self.preset, *filter(None, [options_text(self.options)])])
 
     @property
     def errors(self) -> list[str]:

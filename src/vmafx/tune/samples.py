@@ -1,26 +1,30 @@
 """Which parts of a long source stand for the whole, and the clip that is made of them."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from fractions import Fraction
-from io import FileIO
 from pathlib import Path
 
 import msgspec
 
-from vmafx.scoring.errors import ScoringError
 from vmafx.scoring.probed import ProbedClip
 from vmafx.tasks import in_thread
 from vmafx.tune.encoders import Encoder
-from vmafx.tune.encoding import EncodeFacts, EncodeOptions, EncoderTools, run_encoder, written_bytes
+from vmafx.tune.encoding import (
+    EncodeFacts,
+    EncodeOptions,
+    EncoderTools,
+    copy_bytes,
+    feed_encoder,
+    run_encoder,
+    written_bytes,
+)
 from vmafx.tune.frames import SourceFrames
 
 SHORT_SECONDS = 8.0  # a shorter source is its own sample
 SAMPLE_SECONDS = 2.0  # of one part: encoders decide on seconds, not on frames
 SHARE = 0.15  # of the source
 MIN_SAMPLES, MAX_SAMPLES = 3, 30
-BLOCK_SIZE = 1 << 20
 # Without loss, and decoded in a moment: each frame stands alone.
 LOSSLESS = Encoder(
     name="ffv1", codec="FFV1", container="mkv", best=0, worst=0, step=1, qualities=(0,), presets=("",), preset="",
@@ -70,23 +74,10 @@ async def write_samples(
     """Write the samples to a clip without loss, one after the other."""
     loop = asyncio.get_running_loop()
     started = loop.time()
-    reading, writing = os.pipe()
-    encoder = asyncio.create_task(run_encoder(frames, tools, options.encode, FileIO(reading), path, on_frames))
-
-    def stop_encoder() -> None:
-        encoder.cancel()
-
-    try:
-        await _feed(source, frames, options, writing, stop_encoder)
-    except BrokenPipeError:
-        pass  # the encoder has failed, and says why
-    except (ScoringError, asyncio.CancelledError):
-        encoder.cancel()
-        raise
-    finally:
-        os.close(writing)
-        await asyncio.wait([encoder])
-    encoded = encoder.result()
+    encoded = await feed_encoder(
+        lambda pipe: run_encoder(frames, tools, options.encode, pipe, path, on_frames),
+        lambda pipe, stop_encoder: _feed(source, frames, options, pipe, stop_encoder),
+    )
     return EncodeFacts(encoded, await written_bytes(path), loop.time() - started, float(frames.rate))
 
 
@@ -97,13 +88,7 @@ async def _feed(
         async with source.decoder.decode(frames.conversion, threads=options.threads, first=first, end=end) as decoding:
             (output,) = decoding.outputs
             try:
-                await in_thread(_copy, output.fileno(), writing, on_cancel=on_cancel)
+                await in_thread(copy_bytes, output.fileno(), writing, on_cancel=on_cancel)
             finally:
                 decoding.stop_reading(output)
             await decoding.finished()
-
-
-def _copy(source: int, target: int) -> None:
-    """Move all bytes of one pipe to another; the kernel need not copy them."""
-    while os.splice(source, target, BLOCK_SIZE):
-        pass

@@ -75,11 +75,17 @@ class WorkFolder:
         except OSError as error:
             raise NodeFault(f"the folder {self.folder} for encodes cannot be used: {error.strerror}") from error
 
+    async def get(self, key: str, container: str) -> KeptEncode | None:
+        """The encode with this key, if there is one."""
+        path = self.folder / f"{key}.{container}"
+        facts = await in_thread(self._facts, path)
+        return None if facts is None else KeptEncode(path, facts, resumed=True)
+
     async def get_or_make(self, key: str, container: str, make: Callable[[Path], Awaitable[EncodeFacts]]) -> KeptEncode:
         """The encode with this key; `make` writes it to a path if there is none."""
+        if (kept := await self.get(key, container)) is not None:
+            return kept
         path = self.folder / f"{key}.{container}"
-        if (facts := await in_thread(self._facts, path)) is not None:
-            return KeptEncode(path, facts, resumed=True)
         partial = self.folder / f".{key}-{os.getpid()}-{secrets.token_hex(4)}.{container}{PARTIAL}"
         try:
             facts = await make(partial)

@@ -62,7 +62,7 @@ def test_the_script_for_ci_fails_below_the_threshold_and_keeps_its_reports(folde
     found = encodes(json.loads((folder / "quality/encoders.json").read_text()))
     assert list(found) == [
         "libx264:veryfast 22", "libx264:veryfast 28", "libx264:veryfast 34",
-        "libsvtav1:12 30", "libsvtav1:12 40", "libsvtav1:12 50",
+        "libsvtav1:12:tune=0 30", "libsvtav1:12:tune=0 40", "libsvtav1:12:tune=0 50",
     ]  # fmt: skip
     lowest = min(encode["score"] for encode in found.values())
     poor = run(script.replace("--fail-under 80", f"--fail-under {lowest + 0.1}"), folder)
@@ -91,6 +91,13 @@ def test_the_table_of_encoders_is_complete() -> None:
     assert [row for row in rows if len(row) == 5] == expected
     for preset in ENCODERS["libx264"].presets:
         assert re.search(rf"\b{preset}\b", PAGE)
+
+
+def test_the_table_of_options_is_complete() -> None:
+    table = PAGE.partition("| Encoder | Options |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `([\w-]+)` \| (`.*`) \|$", table, re.MULTILINE)
+    found = {encoder: re.findall(r"`(.+?)`", options) for encoder, options in rows}
+    assert found == {one.name: list(one.passed) for one in ENCODERS.values() if one.passed}
 
 
 def test_the_metrics_are_those_that_are_pushed() -> None:

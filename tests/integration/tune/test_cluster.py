@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from tests.support.agent_process import VMAFX, agent
+from tests.support.cut_clips import BARS, CLOCK, cut_clip
 from tests.support.fleet import ScoringFleet, add_node, allow_pods, has_seen, operating, phase, reaches
 from tests.support.kubelet import SECRETS, Kubelet
 from tests.support.object_stores import SECRET, s3_gateway, s3_variables
@@ -413,3 +414,21 @@ async def test_what_the_cluster_would_refuse_is_known_before_anything_is_encoded
     assert not [name for name in remote.tune.kept() if not name.startswith(".")]
     assert await remote.jobs() == {}
     assert list(remote.shared.iterdir()) == []
+
+
+async def test_a_ladder_by_shots_is_scored_in_the_cluster_as_on_this_machine(
+    remote: ClusterTune, pool: ScoringFleet, tmp_path: Path
+) -> None:
+    source = cut_clip(tmp_path / "cut.mkv", [(BARS, 15), (CLOCK, 15)])
+    arguments = (
+        "ladder", source, "--encoder", "libx264:ultrafast", "--heights", "72", "--quality", "34", "--rungs", "1",
+        "--lowest", "0", "--shots", "--json", "--work", remote.tune.work,
+    )  # fmt: skip
+    done = await asyncio.to_thread(remote.tune.run, *arguments, *remote.flags)
+    assert done.returncode == 0, done.stderr
+    (rung,) = json.loads(done.stdout)["rungs"]
+    assert len(rung["shots"]) == 2
+    here = await asyncio.to_thread(remote.tune.run, *arguments)
+    assert json.loads(here.stdout)["rungs"][0]["shots"] == rung["shots"]
+    assert json.loads(here.stdout)["rungs"][0]["encode"]["score"] == rung["encode"]["score"]
+    assert len(pool.kubelet.started) > 1

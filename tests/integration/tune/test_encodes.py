@@ -1,5 +1,6 @@
 """Real encodes by each encoder: frames, formats, colours and scores."""
 
+import csv
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 from tests.support.commands import VMAFX
 from tests.support.tune import Tune, encodes
 from tests.support.video import ffmpeg, lossless, raw_input, scene
+from vmafx.scoring.clip import Clip, HdrMetadata, LightLevel, MasteringDisplay
+from vmafx.scoring.request import Source
+from vmafx.scoring.score import Scorer
 
 # The fastest preset of each, and a quality that is nearly lossless.
 NEARLY_LOSSLESS = {
@@ -89,6 +93,27 @@ def test_worse_qualities_have_lower_rates_and_scores_and_curves_are_compared(tun
     assert second["bdRate"] < 0 < second["bdScore"]
 
 
+@pytest.mark.parametrize(
+    ("encoder", "option"),
+    [
+        ("libx264:ultrafast", "tune=grain"), ("libx265:ultrafast", "psy-rd=0"), ("libvpx-vp9:8", "tune-content=film"),
+        ("libaom-av1:8", "enable-cdef=0"), ("libsvtav1:13", "tune=0"),
+    ],
+)  # fmt: skip
+def test_an_encoder_is_compared_with_itself_with_an_option(encoder: str, option: str, tune: Tune, source: Path) -> None:
+    arguments = ("--encoders", f"{encoder},{encoder}:{option}", "--quality", "32")
+    result = tune.json(source, *arguments, "--output", "out", "--report", "a.csv", "--report", "a.html")
+    found = encodes(result)
+    assert list(found) == [f"{encoder} 32", f"{encoder}:{option} 32"]
+    plain, other = (Path(one["file"]).read_bytes() for one in found.values())
+    assert plain != other, "the option has reached the encoder"
+    assert [one.get("options") for one in result["variants"]] == [None, dict([option.split("=")])]
+    assert len(list((tune.folder / "out").iterdir())) == 2
+    rows = list(csv.DictReader((tune.folder / "a.csv").read_text().splitlines()))
+    assert [row["options"] for row in rows] == ["", option]
+    assert f"{encoder}:{option}" in (tune.folder / "a.html").read_text()
+
+
 @pytest.mark.parametrize("encoder", ["libx264:ultrafast", "libsvtav1:13"])  # by ffmpeg, and by PyAV
 def test_colours_odd_sizes_and_pixel_shapes_of_the_source_are_kept(encoder: str, tune: Tune, tmp_path: Path) -> None:
     plain, source = tmp_path / "plain.yuv", tmp_path / "source.mkv"
@@ -151,3 +176,46 @@ def test_the_table_has_a_row_for_each_encode(tune: Tune, source: Path) -> None:
     assert "libx264:veryfast: BD-rate -" in done.stdout
     narrow = tune.compare(source, "--encoders", "libx264:ultrafast", "--quality", "20", environment={"COLUMNS": "60"})
     assert max(map(len, narrow.stdout.splitlines()[1:])) <= 60
+
+
+MASTERING = "master-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,50):max-cll=1000,400"
+
+
+async def clip_of(path: Path) -> Clip:
+    """What the confined decoder reports."""
+    scorer = Scorer()
+    async with scorer.open(Source(str(path)), "reference") as opened:
+        return (await scorer.probe(opened)).clip
+
+
+async def test_hdr10_keeps_its_colours_and_metadata_where_the_encoder_can(tune: Tune, tmp_path: Path) -> None:
+    source = tmp_path / "hdr.mp4"
+    tags = ("-color_primaries", "bt2020", "-color_trc", "smpte2084", "-colorspace", "bt2020nc")
+    raw = raw_input(scene(frames=6, depth=10), tmp_path / "raw.yuv")
+    ffmpeg(*raw, *tags, "-c:v", "libx265", "-x265-params", f"log-level=error:{MASTERING}", source)
+    expected = HdrMetadata(
+        MasteringDisplay((34000, 16000), (13250, 34500), (7500, 3000), (15635, 16450), 50, 10_000_000),
+        LightLevel(1000, 400),
+    )
+    assert (await clip_of(source)).hdr == expected
+    names = ("libx264:ultrafast", "libx265:ultrafast", "libsvtav1:13", "libvpx-vp9:8", "libaom-av1:8")
+    result = tune.json(source, "--encoders", ",".join(names), "--quality", "30")
+    for name, encode in encodes(result).items():
+        clip = await clip_of(Path(encode["file"]))
+        assert (clip.primaries, clip.transfer, clip.matrix, clip.bit_depth) == (9, 16, 9, 10), name
+        kept = expected if name.startswith(("libx26", "libsvt")) else None
+        assert clip.hdr == kept, name
+    assert result["notes"] == [
+        "the source is HDR (PQ); the models were trained on SDR, so its scores compare encodes only",
+        "the mastering display and light levels of the source are not kept by libaom-av1, libvpx-vp9",
+    ]
+
+
+@pytest.mark.parametrize(("green", "luminance"), [("60000,34500", "10000000,50"), ("13250,34500", "50,10000000")])
+async def test_invalid_metadata_of_hdr_counts_as_none(green: str, luminance: str, tmp_path: Path) -> None:
+    """A chromaticity beyond 1, and a display that is darker than black."""
+    source = tmp_path / "odd.mp4"
+    odd = f"master-display=G({green})B(7500,3000)R(34000,16000)WP(15635,16450)L({luminance}):max-cll=1000,400"
+    raw = raw_input(scene(frames=2, depth=10), tmp_path / "raw.yuv")
+    ffmpeg(*raw, "-c:v", "libx265", "-x265-params", f"log-level=error:{odd}", source)
+    assert (await clip_of(source)).hdr == HdrMetadata(light=LightLevel(1000, 400))

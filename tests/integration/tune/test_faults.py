@@ -1,5 +1,6 @@
 """Encoders that are missing, crash or hang, and a disk that is full: the others finish, and what was done is kept."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,19 @@ def test_what_ffmpeg_lacks_is_encoded_by_pyav(tune: Tune, tmp_path: Path, source
     assert by_pyav["file"] != by_ffmpeg["file"], "another program makes another file"
     assert by_pyav["frames"] == by_ffmpeg["frames"] == 12
     assert by_pyav["score"] == pytest.approx(by_ffmpeg["score"], abs=0.5)
+
+
+def test_an_encoder_without_its_hardware_says_so_and_the_others_go_on(tune: Tune, source: Path) -> None:
+    """With the hardware it has a score, which no test machine could show so far."""
+    names = ("h264_nvenc", "hevc_nvenc", "h264_qsv", "hevc_qsv")
+    done = tune.compare(source, "--encoders", ",".join((*names, "libx264:ultrafast")), "--quality", "30", "--json")
+    found = encodes(json.loads(done.stdout))
+    for name in names:
+        encode = found[f"{name} 30"]
+        assert "score" in encode or "; it needs a GPU of " in encode["error"]
+        assert "pixel format" not in encode.get("error", "")
+    assert found["libx264:ultrafast 30"]["score"] > 80
+    assert (done.returncode == 0) == all("score" in one for one in found.values())
 
 
 CRASHES = {

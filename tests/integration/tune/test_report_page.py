@@ -8,8 +8,18 @@ from playwright.async_api import Browser
 
 from tests.support.browser import open_page, running_browser
 from vmafx.reports.encoder_comparison import DASH
-from vmafx.tune.page import comparison_page
-from vmafx.tune.results import CompareResult, EncodeResult, SourceFacts, TargetResult, VariantResult
+from vmafx.tune.page import comparison_page, ladder_as_page
+from vmafx.tune.results import (
+    CompareResult,
+    EncodeResult,
+    LadderPoint,
+    LadderResult,
+    ShotEncode,
+    SourceFacts,
+    TargetResult,
+    VariantResult,
+)
+from vmafx.tune.scenes import Shot
 
 SWATCH, COLOUR = ".swatch", "line => getComputedStyle(line).stroke"
 MINUS = "\N{MINUS SIGN}"
@@ -52,6 +62,26 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
+def ladder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A ladder of three rungs by two hundred shots."""
+    shots = tuple(Shot(12 * number, 12 * number + 12, 0.48 * number) for number in range(200))
+    found = ShotEncode(quality=23.5, bitrate=1_250_000.0, score=92.5, lowest=85.0, reached=True, tried=3)
+    rungs = tuple(
+        LadderPoint(width=height * 16 // 9, height=height, encode=encode(24, score, height * 4.0), target=score,
+                    shots=(found,) * len(shots))
+        for height, score in ((1080, 95.0), (720, 89.0), (360, 71.0))
+    )  # fmt: skip
+    result = LadderResult(
+        source=SourceFacts(uri=HOSTILE, digest="sha256:ab", width=1920, height=1080, frames=2400, frameRate=25.0),
+        model="vmaf_v0.6.1", pooling="mean", encoder="libx264", preset="medium", options={"tune": "film"},
+        codec="H.264", keyFrames=50, rungs=rungs, encodes=rungs, shots=shots,
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("ladder") / "ladder.html"
+    path.write_bytes(ladder_as_page(result))
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
 async def browser() -> AsyncIterator[Browser]:
     async with running_browser() as browser:
         yield browser
@@ -67,6 +97,22 @@ async def test_a_report_is_accessible_fits_the_screen_and_loads_nothing(
         assert await opened.violations() == []
         assert await opened.overflow() == 0
         assert opened.messages == []
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+async def test_a_ladder_by_shots_is_accessible_fits_the_screen_and_lists_them(
+    width: int, browser: Browser, ladder: str
+) -> None:
+    async with open_page(browser, ladder, width=width) as opened:
+        assert await opened.violations() == []
+        assert await opened.overflow() == 0
+        assert opened.messages == []
+        table = opened.page.get_by_role("region", name="All shots")
+        rows = [" ".join(row.split()) for row in await table.get_by_role("row").all_inner_texts()]
+        assert rows[0] == "Shot Start Frames 1080p for 95.0 720p for 89.0 360p for 71.0"
+        assert rows[2] == "2 0:00.480 12 92.50, 1,250, 23.5 92.50, 1,250, 23.5 92.50, 1,250, 23.5"
+        assert len(rows) == 201
+        assert "libx264 medium tune=film" in await opened.page.locator("body").inner_text()
 
 
 async def test_a_report_shows_the_figures_and_names_as_text(browser: Browser, report: str) -> None:

@@ -55,6 +55,24 @@ def test_a_file_says_what_to_try(file: Path) -> None:
     ]  # fmt: skip
 
 
+def test_options_of_an_encoder_make_another_variant(file: Path) -> None:
+    config = read(
+        file,
+        """
+        encoders:
+        - libx264:slow
+        - libx264:slow:tune=film
+        - {encoder: libx264, preset: slow, options: {tune: grain, aq-mode: 3}}
+        qualities: [20]
+        """,
+    )
+    variants = config.variants(TOOLS)
+    assert [one.variant.name for one in variants] == [
+        "libx264:slow", "libx264:slow:tune=film", "libx264:slow:aq-mode=3:tune=grain",
+    ]  # fmt: skip
+    assert len({str(plan.variant.options(20)) for plan in config.plans(variants)}) == 3
+
+
 @pytest.mark.parametrize("content", ["", "# nothing\n", "{}", "encoders: []"])
 def test_an_empty_file_leaves_the_defaults(file: Path, content: str) -> None:
     config = read(file, content)
@@ -158,6 +176,15 @@ def test_whatever_a_file_contains_it_is_read_or_refused(tmp_path_factory: pytest
         ("encoders: [h264_nvenc]", "neither ffmpeg nor PyAV on this machine has the encoder h264_nvenc"),
         ("encoders: [libx264]\nqualities: [nan]", "nan is no quality of libx264"),
         ("encoders: [libx264]\nqualities: [-inf]", "-inf is no quality of libx264"),
+        ("encoders: [{encoder: libx264, options: {stats: a}}]", "'stats' is no option of libx264"),
+        (
+            "encoders: [{encoder: libx264, options: {tune: 'film:stats=a'}}]",
+            "'film:stats=a' of 'libx264' must not contain",
+        ),
+        (
+            "encoders: ['libx264:tune=film', {encoder: libx264, options: {tune: film}}]",
+            "the encoder libx264:tune=film is",
+        ),
         ("qualities: [51.5]", "51.5 is no quality of libx264"),
     ],
 )

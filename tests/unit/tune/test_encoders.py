@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vmafx.scoring.clip import HdrMetadata, LightLevel, MasteringDisplay
 from vmafx.scoring.errors import BadInput
-from vmafx.tune.encoders import ENCODERS, Variant, library_of
+from vmafx.tune.encoders import ENCODERS, Variant, library_of, without_hdr
 
 X264 = ENCODERS["libx264"]
 
@@ -71,6 +72,28 @@ def test_an_unknown_encoder_or_preset_is_refused_with_a_choice(text: str, messag
     with pytest.raises(BadInput) as error:
         Variant.parse(text)
     assert str(error.value).startswith(message)
+
+
+HDR = HdrMetadata(
+    MasteringDisplay((34000, 16000), (13250, 34500), (7500, 3000), (15635, 16450), 50, 10_000_000),
+    LightLevel(1000, 400),
+)
+
+
+def test_the_metadata_of_hdr_is_written_in_the_units_of_each_encoder() -> None:
+    place = "G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,50)"
+    assert Variant.parse("libx264").options(20, hdr=HDR)["x264-params"] == f"mastering-display={place}:cll=1000,400"
+    x265 = Variant.parse("libx265").options(20, gop=25, hdr=HDR)["x265-params"].split(":")
+    assert x265[-2:] == [f"master-display={place}", "max-cll=1000,400"]
+    assert x265[0] == "log-level=error"
+    assert Variant.parse("libsvtav1").options(20, hdr=HDR)["svtav1-params"] == (
+        "mastering-display=G(0.26500,0.69000)B(0.15000,0.06000)R(0.68000,0.32000)WP(0.31270,0.32900)L(1000.0000,0.0050)"
+        ":content-light=1000,400"
+    )
+    only_light = HdrMetadata(light=LightLevel(600, 0))
+    assert Variant.parse("libx264").options(20, hdr=only_light)["x264-params"] == "cll=600,0"
+    assert Variant.parse("libvpx-vp9").options(20, hdr=HDR) == Variant.parse("libvpx-vp9").options(20)
+    assert without_hdr(["libx264", "libvpx-vp9", "av1_nvenc"]) == ["libvpx-vp9", "av1_nvenc"]
 
 
 def test_ffmpeg_is_preferred_and_pyav_takes_what_it_lacks() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.scoring.test_plan import clip
-from vmafx.scoring.clip import Clip
+from vmafx.scoring.clip import Clip, HdrMetadata, LightLevel
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.access import OpenedMedia
 from vmafx.scoring.probed import ProbedClip
@@ -53,6 +53,9 @@ def test_frames_are_tagged_with_the_colours_of_the_source() -> None:
     assert (tagged.conversion.full_range, tagged.conversion.from_full_range) == (True, True)
     hdr = frames_of(clip(matrix=9, transfer=16, bit_depth=10))
     assert hdr.colours == {"color_range": "1", "colorspace": "9", "color_trc": "16"}
+    wide = frames_of(clip(primaries=9))
+    assert wide.colours == {"color_range": "1", "color_primaries": "9"}
+    assert frames_of(clip(primaries=0, transfer=0)).colours == {"color_range": "1"}, "reserved values are not passed on"
     unknown = frames_of(clip(matrix=14))  # a matrix that vmafx does not know is not passed on
     assert "colorspace" not in unknown.colours
 
@@ -97,5 +100,12 @@ def test_notes_say_what_encoding_changes() -> None:
     assert source_notes(clip(bit_depth=12)) == ["the source has 12 bits, and is encoded with 10 at most"]
     assert source_notes(clip(interlaced=True)) == ["the source is interlaced; it is encoded as if it were progressive"]
     assert source_notes(clip(width=101, height=99)) == ["the source has 101x99; encodes have an even width and height"]
+    pq = clip(transfer=16, hdr=HdrMetadata(light=LightLevel(1000, 400)))
+    assert source_notes(pq, ["libvpx-vp9", "libaom-av1"]) == [
+        "the source is HDR (PQ); the models were trained on SDR, so its scores compare encodes only",
+        "the mastering display and light levels of the source are not kept by libaom-av1, libvpx-vp9",
+    ]
+    assert len(source_notes(pq)) == 1
+    assert source_notes(clip(), ["libvpx-vp9"]) == []
     variable = clip(constant_rate=False, packets=100, duration=4.5)
     assert source_notes(variable) == ["the source has no constant frame rate; it is encoded at 22.222 fps"]

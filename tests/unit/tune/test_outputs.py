@@ -112,7 +112,7 @@ def test_a_search_is_judged_by_what_it_has_found() -> None:
 
 
 def test_only_encodes_with_a_score_are_pushed() -> None:
-    assert [one.quality for one in figures(result(GOOD, FAILED))] == [23]
+    assert [one.encode.quality for one in figures(result(GOOD, FAILED))] == [23]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ pictures. Everything else runs inside, and nothing outside imports it.
     container.py     opens a clip with the allowed demuxers and decoders; Refused: it cannot be read, or exceeds a limit
     formats.py       the containers and codecs that are allowed, and why
     inspect_clip.py  counts packets, decodes one frame and derives the properties of a clip
+    hdr_metadata.py  the mastering display and light levels of HDR10
     emit.py          writes the frames of a clip to pipes
     convert.py       converts frames: rate, rotation, size, range, pixel format
     pictures.py      single frames as JPEG pictures

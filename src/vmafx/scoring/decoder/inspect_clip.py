@@ -16,6 +16,7 @@ from vmafx.scoring.clip import MAX_GAPS, Chroma, Clip
 from vmafx.scoring.decoder.container import OpenedVideo, Refused, check_frame_size, open_video
 from vmafx.scoring.decoder.convert import display_matrix
 from vmafx.scoring.decoder.formats import WITHOUT_TIMESTAMPS
+from vmafx.scoring.decoder.hdr_metadata import hdr_metadata
 from vmafx.scoring.decoder.messages import InspectTask
 
 MAX_PACKETS_TO_FIRST_FRAME = 500
@@ -51,6 +52,8 @@ def inspect_clip(fd: int, task: InspectTask) -> Clip:
             full_range=_full_range(frame),
             matrix=int(frame.colorspace),
             transfer=int(frame.color_trc),
+            primaries=int(frame.color_primaries),
+            hdr=hdr_metadata(frame),
             pixel_aspect=1 / pixel_aspect if turned else pixel_aspect,
             interlaced=bool(frame.interlaced_frame),
             packets=demuxed.packets,

@@ -15,6 +15,7 @@ from tests.support.decoding import decoded, decoder_of
 from tests.support.video import ffmpeg, long_clip, lossless, luma, scene
 from tests.support.waiting import eventually
 from vmafx.scoring.decoder import process
+from vmafx.scoring.decoder.clip_decoder import MIN_READ_RATE
 from vmafx.scoring.decoder.formats import CONTAINERS, DECODERS, STREAMS
 from vmafx.scoring.decoder.messages import MAX_ANSWER, Conversion
 from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault
@@ -214,7 +215,8 @@ async def test_cancellation_leaves_no_process_and_no_descriptor(action: str, cli
 
 
 async def test_a_clip_that_takes_too_much_time_is_refused(clip: Path) -> None:
-    async with decoder_of(clip, ClipLimits(probe_seconds=0.001)) as decoder:
+    no_time = ClipLimits(probe_seconds=-clip.stat().st_size / MIN_READ_RATE)
+    async with decoder_of(clip, no_time) as decoder:
         with pytest.raises(NodeFault, match="the disk may be too slow, or the clip is damaged"):
             await decoder.inspect()
     slow = Conversion(width=7680, height=4320, pixel_format="yuv444p16le")

@@ -39,7 +39,7 @@ from vmafx.scoring.request import ScoreOptions, check_options
 from vmafx.tune.compare import TuneSettings
 from vmafx.tune.encoders import Variant
 from vmafx.tune.encoding import EncoderTools
-from vmafx.tune.ladder import Ladder, LadderSettings
+from vmafx.tune.ladder import SHOT_DROP, Ladder, LadderSettings
 from vmafx.tune.outputs import Figures, as_json, ladder_csv, ladder_verdicts
 from vmafx.tune.results import LadderResult, options_text
 from vmafx.tune.work_folder import WorkFolder
@@ -100,11 +100,19 @@ def ladder(
         bool,
         typer.Option(
             "--shots",
-            help="Find the cuts of the source, and in each rung a quality for each shot with which it has the score "
-            "of the rung.",
+            help="Find the cuts of the source, and in each rung a quality for each shot, so that the rung has its "
+            "score with fewer bits.",
             rich_help_panel=LADDER,
         ),
     ] = False,
+    shot_drop: Annotated[
+        float | None,
+        typer.Option(
+            metavar="POINTS",
+            help="How much less than its rung a shot may score; 0: all shots score the same (default: 6).",
+            rich_help_panel=LADDER,
+        ),
+    ] = None,
     model: ModelFlag = DEFAULT_MODEL,
     pooling: PoolingFlag = "mean",
     json: JsonFlag = False,
@@ -155,6 +163,7 @@ def ladder(
             min_rate=_parse_rate(min_rate, "--min-rate"),
             key_frames=key_frames,
             shots=shots,
+            shot_drop=_drop(shot_drop, shots=shots),
         )
         if not 0.5 <= spacing <= 50 or not 0.1 <= key_frames <= 60:
             raise BadInput("options", "--spacing must be 0.5 to 50 points, and --key-frames 0.1 to 60 seconds")
@@ -220,6 +229,16 @@ def _print(result: LadderResult) -> None:
     console.print(Text(f"of {len(result.encodes)} encodes; {result.key_frames}", style="dim"), soft_wrap=True)
     for note in result.notes:
         console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+
+
+def _drop(points: float | None, *, shots: bool) -> float:
+    if points is None:
+        return SHOT_DROP
+    if not shots:
+        raise BadInput("options", "--shot-drop is for ladders by shots: add --shots")
+    if not 0 <= points <= 100:
+        raise BadInput("options", f"--shot-drop must be 0 to 100 points, not {points}")
+    return points
 
 
 def _parse_rate(text: str, option: str) -> float | None:

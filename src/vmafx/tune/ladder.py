@@ -19,13 +19,14 @@ from vmafx.tune.frames import frame_rate, source_notes
 from vmafx.tune.hull import HullPoint, convex_hull, height_of, wished_scores
 from vmafx.tune.results import LadderPoint, LadderResult
 from vmafx.tune.scenes import Shot, find_shots
-from vmafx.tune.shot_ladder import ShotLadder
+from vmafx.tune.shot_ladder import ShotLadder, ShotVariant
 
 HEIGHTS = (2160, 1440, 1080, 720, 540, 360, 240)
 MIN_HEIGHT = 64
 MIN_RATE_STEP = 1.15  # rungs whose rates are closer help no player
 NEAR_SCORE = 0.5  # points of VMAF: an encode with nearly the wished score need not be made again
 HULL_TOLERANCE = 0.5  # points of VMAF below the hull that nobody sees
+SHOT_DROP = 6.0  # points of VMAF: about one just noticeable difference
 
 
 class LadderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +43,7 @@ class LadderSettings(msgspec.Struct, frozen=True, kw_only=True):
     min_rate: float | None = None
     key_frames: float = 2.0  # seconds between key frames, the same in all rungs
     shots: bool = False  # find the settings of each shot
+    shot_drop: float = SHOT_DROP  # points that a shot may score less than its rung
 
 
 def ladder_sizes(clip: Clip, heights: Sequence[int]) -> list[tuple[int, int]]:
@@ -114,7 +116,9 @@ class Ladder:
         if len(shots) == 1:
             notes.append("the source has no cuts; each rung has one setting for all of it")
             return rungs
-        search = ShotLadder(self._workshop, self._settings.variant, self._gop, shots, self._on_progress)
+        settings = self._settings
+        encoder = ShotVariant(settings.variant, self._gop)
+        search = ShotLadder(self._workshop, encoder, shots, settings.shot_drop, self._on_progress)
         found = await search.run(rungs, self._points)
         self._points += [rung for rung in found if rung.encode.error]
         low, high = self._limits

@@ -117,11 +117,12 @@ def options_text(options: Mapping[str, str]) -> str:
 class ShotEncode(msgspec.Struct, frozen=True, kw_only=True):
     """A shot in one rung; its bitrate is of the video alone, without the container."""
 
+    target: float  # the score that the shot should have
     quality: float
     bitrate: float
     score: float
     lowest: float  # of a frame
-    reached: bool  # the score of the rung
+    reached: bool  # the target
     tried: int  # settings
 
 

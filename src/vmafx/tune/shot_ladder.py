@@ -1,6 +1,7 @@
-"""ShotLadder: for each rung of a ladder and each shot, the setting with which the shot reaches the score of the rung.
+"""ShotLadder: for each rung of a ladder and each shot, the setting with which the shot reaches its target.
 
-All rungs are searched in rounds. In a round, the shots are encoded that have a new setting, the shots of each rung are
+The targets of a rung are such that all of it has its score with the fewest bits (shot_targets.py). All rungs are
+searched in rounds. In a round, the shots are encoded that have a new setting, the shots of each rung are
 joined to a file, and all files are scored as wholes. The values of their frames say what each shot has reached. So the
 score, the bitrate and the lowest frame of a rung are always those of a file that is there.
 """
@@ -25,6 +26,7 @@ from vmafx.tune.encoders import Variant
 from vmafx.tune.results import EncodeResult, LadderPoint, ShotEncode
 from vmafx.tune.scenes import Shot
 from vmafx.tune.search import Goal, QualityRange, next_step
+from vmafx.tune.shot_targets import ShotPoint, shot_targets
 from vmafx.tune.shots import Packet, ShotEncoder, ShotPlan, packets_of
 from vmafx.tune.work_folder import KeptEncode
 
@@ -32,6 +34,13 @@ MAX_ROUNDS = 8
 REACH = 0.25  # of the encoder's range: how far the setting of a shot may be from that of the rung
 MIN_STEP = 0.5  # of a setting: finer ones take more rounds than they save bits
 Settings = tuple[float, ...]  # one for each shot
+
+
+class ShotVariant(NamedTuple):
+    """An encoder, and the frames from one key frame to the next."""
+
+    variant: Variant
+    gop: int
 
 
 class ShotScore(NamedTuple):
@@ -47,13 +56,18 @@ class Measured(NamedTuple):
 
 
 class ShotLadder:
-    """Encodes the rungs of one ladder by shots. The rungs have been encoded as wholes before."""
+    """Encodes the rungs of one ladder by shots. The rungs have been encoded as wholes before.
+
+    A shot may score less than its rung by `drop`. If frames are not pooled by their mean, targets would not say what
+    the rung has: all shots then have that of the rung.
+    """
 
     def __init__(
-        self, workshop: Workshop, variant: Variant, gop: int, shots: Sequence[Shot], on_progress: OnProgress
+        self, workshop: Workshop, encoder: ShotVariant, shots: Sequence[Shot], drop: float, on_progress: OnProgress
     ) -> None:
-        self._workshop, self._variant, self._gop = workshop, variant, gop
-        self._shots, self._on_progress = shots, on_progress
+        self._workshop, self._shots, self._on_progress = workshop, shots, on_progress
+        self._variant, self._gop = encoder
+        self._drop = drop if workshop.settings.options.pooling == "mean" else 0.0
 
     async def run(self, rungs: Sequence[LadderPoint], encodes: Sequence[LadderPoint]) -> list[LadderPoint]:
         """The rungs by shots, in order; one that failed has an error. `encodes` are all encodes of the whole source.
@@ -65,7 +79,10 @@ class ShotLadder:
             curves = await self._curves(size, encodes)
             encoder = ShotEncoder(self._workshop, self._variant, size, self._gop)
             qualities = self._variant.encoder.range
-            searches += [RungSearch(rung, self._shots, encoder, qualities, curves) for rung in same_size]
+            frames = [shot.frames for shot in self._shots]
+            for rung in same_size:
+                targets = shot_targets(curves, frames, rung.encode.score or 0.0, self._drop)
+                searches.append(RungSearch(rung, targets, encoder, qualities, curves))
         for number in range(1, MAX_ROUNDS + 1):
             last = number == MAX_ROUNDS
             pending = [one for one in searches if not one.failure and one.is_pending(last=last)]
@@ -73,18 +90,21 @@ class ShotLadder:
                 break
             await self._encode(pending, number)
             await self._score([one for one in pending if not one.failure], number)
-        return [await one.result() for one in searches]
+        return [await one.result(self._shots) for one in searches]
 
-    async def _curves(self, size: tuple[int, int], encodes: Sequence[LadderPoint]) -> list[dict[float, float]]:
-        """For each shot, the settings of the encodes of the whole source in one size, by what the shot scores there."""
+    async def _curves(self, size: tuple[int, int], encodes: Sequence[LadderPoint]) -> list[list[ShotPoint]]:
+        """For each shot, what it has in the encodes of the whole source in one size."""
         same_size = [one.encode for one in encodes if (one.width, one.height) == size and one.encode.score is not None]
         plans = [EncodePlan(self._variant, one.quality, size, self._gop) for one in same_size]
         kept = [await self._workshop.encode(plan, lambda _: None) for plan in plans]  # all of them are in the folder
-        curves = [dict[float, float]() for _ in self._shots]
-        for plan, outcome in zip(plans, await self._workshop.score(kept, lambda *_: None), strict=True):
+        outcomes = await self._workshop.score(kept, lambda *_: None)
+        curves = [list[ShotPoint]() for _ in self._shots]
+        for plan, one, outcome in zip(plans, kept, outcomes, strict=True):
             if isinstance(outcome, ClipScored):
-                for curve, shot in zip(curves, self._scores(outcome.report), strict=True):
-                    curve[shot.score] = plan.quality
+                packets = await in_thread(packets_of, one.path)
+                for curve, shot, found in zip(curves, self._shots, self._scores(outcome.report), strict=True):
+                    bits = 8 * sum(packet.size for packet in packets[shot.first : shot.end])
+                    curve.append(ShotPoint(bits, found.score, plan.quality))
         return curves
 
     def _scores(self, report: Report) -> list[ShotScore]:
@@ -104,7 +124,7 @@ class ShotLadder:
         try:
             async with asyncio.TaskGroup() as group:
                 for index, one in enumerate(searches):
-                    group.create_task(one.encode(partial(report, index)))
+                    group.create_task(one.encode(self._shots, partial(report, index)))
         except* ScoringError as failures:  # of the source
             raise failures.exceptions[0] from None
 
@@ -138,16 +158,19 @@ class RungSearch:
     def __init__(
         self,
         rung: LadderPoint,
-        shots: Sequence[Shot],
+        targets: Sequence[float],
         encoder: ShotEncoder,
         qualities: QualityRange,
-        curves: Sequence[Mapping[float, float]],
+        curves: Sequence[Sequence[ShotPoint]],
     ) -> None:
-        self._rung, self._shots, self._encoder = rung, shots, encoder
-        self._goal = Goal(rung.encode.score or 0.0)
+        self._rung, self._encoder = rung, encoder
+        self._goals = [Goal(target) for target in targets]
         self._range = near(qualities, rung.encode.quality)
-        self._starts = [likely_setting(curve, self._goal.aim, rung.encode.quality) for curve in curves]
-        self._tried: list[dict[float, float]] = [{} for _ in shots]
+        self._starts = [
+            likely_setting(curve, goal.aim, rung.encode.quality)
+            for curve, goal in zip(curves, self._goals, strict=True)
+        ]
+        self._tried: list[dict[float, float]] = [{} for _ in targets]
         self.wanted: Settings = ()  # in this round; what was found, once nothing is pending
         self._measured: dict[Settings, Measured] = {}
         self.kept: KeptEncode | None = None  # the file of this round
@@ -165,25 +188,20 @@ class RungSearch:
     def is_pending(self, *, last: bool) -> bool:
         """Whether there are settings to try, or those that were found are not proven as one file."""
         steps = [
-            next_step(self._goal, tried, self._range, start)
-            for tried, start in zip(self._tried, self._starts, strict=True)
+            (goal, tried, next_step(goal, tried, self._range, start))
+            for goal, tried, start in zip(self._goals, self._tried, self._starts, strict=True)
         ]
         self.wanted = tuple(
-            self._best(tried) if last and not step.done else step.quality
-            for tried, step in zip(self._tried, steps, strict=True)
+            _best(goal, tried) if last and not step.done else step.quality for goal, tried, step in steps
         )
         self.kept = None
         return self.wanted not in self._measured
 
-    def _best(self, tried: Mapping[float, float]) -> float:
-        """The cheapest setting that reaches the goal, else the best one."""
-        return max((one for one, score in tried.items() if score >= self._goal.score), default=min(tried))
-
-    async def encode(self, on_frames: Callable[[int], None]) -> None:
+    async def encode(self, shots: Sequence[Shot], on_frames: Callable[[int], None]) -> None:
         """Encode the shots with the settings that are wanted, and join them."""
         plans = [
             ShotPlan(number, shot, quality)
-            for number, (shot, quality) in enumerate(zip(self._shots, self.wanted, strict=True), 1)
+            for number, (shot, quality) in enumerate(zip(shots, self.wanted, strict=True), 1)
         ]
         try:
             self.kept = await self._encoder.join(await self._encoder.encode(plans, on_frames))
@@ -198,29 +216,36 @@ class RungSearch:
         for tried, quality, shot in zip(self._tried, self.wanted, measured.shots, strict=True):
             tried[quality] = shot.score
 
-    async def result(self) -> LadderPoint:
+    async def result(self, shots: Sequence[Shot]) -> LadderPoint:
         """The rung with the file that was found, and what each shot has of it."""
         measured = self._measured.get(self.wanted)
         if self.failure or measured is None:
             return self._failed(self.failure)
         packets = await in_thread(packets_of, Path(measured.encode.file))
-        if not all(packets[shot.first].is_key for shot in self._shots):
+        if not all(packets[shot.first].is_key for shot in shots):
             return self._failed("the joined shots do not each begin with a key frame")
-        shots = tuple(
+        parts = zip(shots, self._goals, self.wanted, measured.shots, self._tried, strict=True)
+        found = tuple(
             ShotEncode(
+                target=round(goal.score, 3),
                 quality=quality,
                 bitrate=_bitrate(packets[shot.first : shot.end], self._encoder.rate),
-                score=found.score,
-                lowest=found.lowest,
-                reached=found.score >= self._goal.score,
+                score=has.score,
+                lowest=has.lowest,
+                reached=has.score >= goal.score,
                 tried=len(tried),
             )
-            for shot, quality, found, tried in zip(self._shots, self.wanted, measured.shots, self._tried, strict=True)
+            for shot, goal, quality, has, tried in parts
         )
-        return msgspec.structs.replace(self._rung, encode=measured.encode, target=self._goal.score, shots=shots)
+        return msgspec.structs.replace(self._rung, encode=measured.encode, target=self._rung.encode.score, shots=found)
 
     def _failed(self, why: str) -> LadderPoint:
         return msgspec.structs.replace(self._rung, encode=EncodeResult(quality=self.plan.quality, error=why))
+
+
+def _best(goal: Goal, tried: Mapping[float, float]) -> float:
+    """The cheapest setting that reaches the goal, else the best one."""
+    return max((one for one, score in tried.items() if score >= goal.score), default=min(tried))
 
 
 def _bitrate(packets: Sequence[Packet], rate: float) -> float:
@@ -234,9 +259,9 @@ def near(qualities: QualityRange, quality: float) -> QualityRange:
     return msgspec.structs.replace(coarse, best=coarse.nearest(quality - reach), worst=coarse.nearest(quality + reach))
 
 
-def likely_setting(curve: Mapping[float, float], score: float, default: float) -> float:
-    """The setting for a score, between those of a curve of scores with their settings."""
+def likely_setting(curve: Sequence[ShotPoint], score: float, default: float) -> float:
+    """The setting for a score, between those of a curve."""
     if not curve:
         return default
-    scores = sorted(curve)
-    return float(np.interp(score, scores, [curve[one] for one in scores]))
+    ordered = sorted(curve, key=lambda point: point.score)
+    return float(np.interp(score, [point.score for point in ordered], [point.quality for point in ordered]))

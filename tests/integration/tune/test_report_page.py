@@ -65,7 +65,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 def ladder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A ladder of three rungs by two hundred shots."""
     shots = tuple(Shot(12 * number, 12 * number + 12, 0.48 * number) for number in range(200))
-    found = ShotEncode(quality=23.5, bitrate=1_250_000.0, score=92.5, lowest=85.0, reached=True, tried=3)
+    found = ShotEncode(target=92.3, quality=23.5, bitrate=1_250_000.0, score=92.5, lowest=85.0, reached=True, tried=3)
     rungs = tuple(
         LadderPoint(width=height * 16 // 9, height=height, encode=encode(24, score, height * 4.0), target=score,
                     shots=(found,) * len(shots))

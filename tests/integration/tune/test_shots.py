@@ -118,7 +118,7 @@ def test_each_rung_is_one_file_with_key_frames_at_the_same_frames(encoder: str, 
 
 def test_each_shot_has_the_score_of_the_rung_and_the_file_is_scored_as_a_whole(tune: Tune, source: Path) -> None:
     arguments = (source, "--encoder", "libx264:veryfast", "--quality", "24,30", "--heights", "144", "--rungs", "1")
-    result = ladder(tune, *arguments, "--shots")
+    result = ladder(tune, *arguments, "--shots", "--shot-drop", "0")
     (rung,) = result["rungs"]
     plain = next(one["encode"] for one in result["encodes"] if one["encode"]["score"] == rung["target"])
     assert len({shot["quality"] for shot in rung["shots"]}) > 1
@@ -135,6 +135,26 @@ def test_each_shot_has_the_score_of_the_rung_and_the_file_is_scored_as_a_whole(t
     assert rung["encode"]["lowest"] == min(shot["lowest"] for shot in rung["shots"])
     assert rung["encode"]["quality"] == plain["quality"]
     assert rung["encode"]["lowest"] > plain["lowest"]
+
+    (cheaper,) = ladder(tune, *arguments, "--shots", "--shot-drop", "6")["rungs"]
+    assert cheaper["encode"]["score"] >= cheaper["target"] == rung["target"]
+    assert cheaper["encode"]["bitrate"] < rung["encode"]["bitrate"]
+    assert all(shot["score"] >= shot["target"] >= rung["target"] - 6 for shot in cheaper["shots"])
+    assert len({shot["target"] for shot in cheaper["shots"]}) > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--shot-drop", "5"], "--shot-drop is for ladders by shots: add --shots"),
+        (["--shots", "--shot-drop", "nan"], "--shot-drop must be 0 to 100 points, not nan"),
+        (["--shots", "--shot-drop", "-1"], "--shot-drop must be 0 to 100 points, not -1.0"),
+    ],
+)
+def test_a_wrong_drop_is_refused(tune: Tune, source: Path, arguments: list[str], why: str) -> None:
+    done = tune.run("ladder", source, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert why in done.stderr
 
 
 def shot_names(tune: Tune) -> dict[str, tuple[int, int]]:
@@ -263,6 +283,7 @@ def test_a_rung_that_exceeds_the_limit_by_shots_is_left_out_and_named(tune: Tune
     plain = ladder(tune, source, *X264, "--quality", "30", "--rungs", "1")
     (rung,) = plain["rungs"]
     limit = f"{rung['encode']['bitrate'] + 1:.0f}"
-    result = ladder(tune, source, *X264, "--quality", "30", "--rungs", "1", "--shots", "--max-rate", limit, code=1)
+    even = ["--shots", "--shot-drop", "0"]
+    result = ladder(tune, source, *X264, "--quality", "30", "--rungs", "1", *even, "--max-rate", limit, code=1)
     assert result["rungs"] == []
     assert any("by shots, the rung of 72p for " in note and "it is left out" in note for note in result["notes"])

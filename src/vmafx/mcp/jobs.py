@@ -58,7 +58,8 @@ class Jobs:
         job = self._jobs[record.id] = Job(record)
         self._queue.put(caller.share, job)  # its place in the queue
         try:
-            await self._folder.write(record)
+            async with job.writing:  # its end is written after this
+                await self._folder.write(record)
         except BaseException as error:
             if isinstance(error, OSError) or not self.stopping:
                 self.cancel_soon(job)
@@ -153,12 +154,21 @@ class Jobs:
             await self._folder.write(record)
         except OSError as error:  # after a restart it is done again, mostly from what is kept
             log.error("cannot write the end of a job", job=job.id, error=error.strerror)
+            if phase == "Cancelled":  # this one must not be done again
+                await self._delete(record)
         job.replace(record)
         self._metrics.ended(record)
         await self._prune()
 
+    async def _delete(self, record: McpJobRecord) -> None:
+        try:
+            await self._folder.delete(record)
+        except OSError as error:
+            log.error("cannot delete the record of a job", job=record.id, error=error.strerror)
+
     async def _prune(self) -> None:
         finished = [job.record for job in self._jobs.values() if job.record.is_finished]
+        finished.sort(key=lambda record: record.finished or record.created)
         try:
             for job_id in await self._folder.prune(finished):
                 self._jobs.pop(job_id, None)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from vmafx.auth.callers import ServedCaller
 from vmafx.mcp.job import Job, WorkOutcome
 from vmafx.mcp.jobs import Jobs
-from vmafx.mcp.views import REPORTS, report_uri
+from vmafx.mcp.views import REPORTS, ladder_without_files, report_uri, without_files
 from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.result import Report
 from vmafx.tasks import in_thread
@@ -84,12 +84,14 @@ class Reports:
         if outcome.compare is not None:
             from vmafx.tune.page import comparison_page  # noqa: PLC0415 - imports matplotlib, which takes time
 
-            return {"html": comparison_page, "json": as_json, "csv": as_csv}[kind](outcome.compare)
+            return {"html": comparison_page, "json": as_json, "csv": as_csv}[kind](without_files(outcome.compare))
         if outcome.ladder is not None:
             from vmafx.tune.page import ladder_as_page  # noqa: PLC0415
 
-            renderers = {"html": ladder_as_page, "json": as_json, "csv": ladder_csv, "m3u8": _playlist}
-            return renderers[kind](outcome.ladder)
+            if kind == "m3u8":
+                return _playlist(outcome.ladder)
+            renderers = {"html": ladder_as_page, "json": as_json, "csv": ladder_csv}
+            return renderers[kind](ladder_without_files(outcome.ladder))
         from vmafx.reports import chart_file, csv_report, html, json_report  # noqa: PLC0415
 
         clips = outcome.score.clips if outcome.score is not None else ()

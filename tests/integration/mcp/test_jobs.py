@@ -229,7 +229,7 @@ def test_standard_output_stays_blocking_where_it_is_the_same_socket_as_standard_
     with ours, theirs:
         os.set_blocking(theirs.fileno(), True)
         process = subprocess.Popen(
-            [sys.executable, "-m", MODULE], stdin=theirs, stdout=theirs, cwd=tmp_path,
+            [sys.executable, "-m", MODULE], stdin=theirs.fileno(), stdout=theirs.fileno(), cwd=tmp_path,
             env=StdioServer(tmp_path).environment,
         )  # fmt: skip
         ours.sendall(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')

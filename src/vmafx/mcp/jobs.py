@@ -22,10 +22,13 @@ RETRY_SECONDS = 30.0  # of a caller whose share of the queue is used
 
 
 class Jobs:
-    """The jobs of this server, those of earlier processes included."""
+    """The jobs of this server, those of earlier processes included.
 
-    def __init__(self, folder: StateFolder, work: JobWork, limit: int, metrics: McpMetrics) -> None:
-        self._folder, self._work, self._metrics = folder, work, metrics
+    At most `limit` wait, and none runs longer than `deadline`, in seconds.
+    """
+
+    def __init__(self, folder: StateFolder, work: JobWork, limit: int, deadline: float, metrics: McpMetrics) -> None:
+        self._folder, self._work, self._deadline, self._metrics = folder, work, deadline, metrics
         self._jobs: OrderedDict[str, Job] = OrderedDict()  # the oldest first
         self._queue: FairQueue[Job] = FairQueue(limit)
         self._running: dict[str, asyncio.Task[WorkOutcome]] = {}
@@ -118,12 +121,17 @@ class Jobs:
         task = asyncio.create_task(self._outcome(job))
         self._running[job.id] = task
         try:
-            await asyncio.wait({task})
+            _, late = await asyncio.wait({task}, timeout=self._deadline)
         finally:  # the server may stop
             task.cancel()
             await asyncio.wait({task})
             del self._running[job.id]
-        if job.record.is_finished or task.cancelled():
+        if job.record.is_finished:
+            return
+        if task.cancelled():
+            if late:
+                message = f"the job did not finish within {self._deadline:g} s, the deadline of this server"
+                await self._end(job, "Failed", failure=JobFailure(message))
             return
         error = task.exception()
         if error is None:

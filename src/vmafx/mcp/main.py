@@ -67,7 +67,7 @@ async def run(settings: McpSettings, stop: asyncio.Event) -> None:
             Scorer(policy=policy, cache=cache), WorkFolder(state.encodes, settings.encodes_size), settings.parallel
         )
         metrics = McpMetrics()
-        jobs = Jobs(state, work, settings.queue, metrics)
+        jobs = Jobs(state, work, settings.queue, settings.deadline, metrics)
         await jobs.recover()
         async with _cluster(settings, policy) as cluster:
             reports = Reports(jobs, cache)

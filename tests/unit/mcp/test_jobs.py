@@ -41,9 +41,9 @@ class SlowDisk(StateFolder):
         await super().write(record)
 
 
-def jobs_of(state: StateFolder) -> Jobs:
+def jobs_of(state: StateFolder, deadline: float = 3600) -> Jobs:
     work = JobWork(Scorer(policy=MediaPolicy(roots=(state.folder,))), WorkFolder(state.encodes), 1)
-    return Jobs(state, work, 8, McpMetrics())
+    return Jobs(state, work, 8, deadline, McpMetrics())
 
 
 @asynccontextmanager
@@ -69,6 +69,18 @@ async def test_the_end_of_a_job_is_written_after_its_beginning(tmp_path: Path) -
         assert (await submitting).record.kind == "score"
         await job.ended()
     assert [record.phase for record in state.load()] == ["Failed"]
+    state.close()
+
+
+async def test_a_job_that_runs_too_long_fails_and_the_next_one_has_its_turn(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path, exclusive=True)
+    jobs = jobs_of(state, deadline=0)
+    async with running(jobs):
+        for _ in range(2):
+            job = await jobs.submit("score", MISSING, ANN)
+            await job.ended()
+            assert job.record.failure is not None
+            assert "did not finish within 0 s" in job.record.failure.message
     state.close()
 
 

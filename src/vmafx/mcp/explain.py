@@ -119,7 +119,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     pooling: str
     mean: float
     lost: Annotated[float, doc("Points that the mean lacks to 100.")]
-    rest: Annotated[float | None, doc("Of these, points that no feature accounts for; null without a model.")]
+    rest: Annotated[
+        float | None,
+        doc(
+            "Of these, points that no feature accounts for, and the error of the sample where the clip has more than "
+            f"{MAX_EVALUATED:,} frames; null without a model."
+        ),
+    ]
     method: Literal["model", "statistics"]
     explanation: Annotated[str, doc("How this was computed.")]
     limits: Annotated[str, doc("What it cannot tell.")]
@@ -156,7 +162,6 @@ def explain(report: Report, model: SvrModel | None) -> Explanation:
             advice=MEANINGS[name][1],
         )
         for name, points in sorted(means.items(), key=lambda entry: -entry[1])
-        if name in MEANINGS
     )
     parts = tuple(_parts(report, scores, numbers, attribution))
     found = Explanation(

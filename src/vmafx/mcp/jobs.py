@@ -22,10 +22,13 @@ RETRY_SECONDS = 30.0  # of a caller whose share of the queue is used
 
 
 class Jobs:
-    """The jobs of this server, those of earlier processes included."""
+    """The jobs of this server, those of earlier processes included.
 
-    def __init__(self, folder: StateFolder, work: JobWork, limit: int, metrics: McpMetrics) -> None:
-        self._folder, self._work, self._metrics = folder, work, metrics
+    At most `limit` wait, and none runs longer than `deadline`, in seconds.
+    """
+
+    def __init__(self, folder: StateFolder, work: JobWork, limit: int, deadline: float, metrics: McpMetrics) -> None:
+        self._folder, self._work, self._deadline, self._metrics = folder, work, deadline, metrics
         self._jobs: OrderedDict[str, Job] = OrderedDict()  # the oldest first
         self._queue: FairQueue[Job] = FairQueue(limit)
         self._running: dict[str, asyncio.Task[WorkOutcome]] = {}
@@ -58,7 +61,8 @@ class Jobs:
         job = self._jobs[record.id] = Job(record)
         self._queue.put(caller.share, job)  # its place in the queue
         try:
-            await self._folder.write(record)
+            async with job.writing:  # its end is written after this
+                await self._folder.write(record)
         except BaseException as error:
             if isinstance(error, OSError) or not self.stopping:
                 self.cancel_soon(job)
@@ -117,12 +121,17 @@ class Jobs:
         task = asyncio.create_task(self._outcome(job))
         self._running[job.id] = task
         try:
-            await asyncio.wait({task})
+            _, late = await asyncio.wait({task}, timeout=self._deadline)
         finally:  # the server may stop
             task.cancel()
             await asyncio.wait({task})
             del self._running[job.id]
-        if job.record.is_finished or task.cancelled():
+        if job.record.is_finished:
+            return
+        if task.cancelled():
+            if late:
+                message = f"the job did not finish within {self._deadline:g} s, the deadline of this server"
+                await self._end(job, "Failed", failure=JobFailure(message))
             return
         error = task.exception()
         if error is None:
@@ -153,12 +162,21 @@ class Jobs:
             await self._folder.write(record)
         except OSError as error:  # after a restart it is done again, mostly from what is kept
             log.error("cannot write the end of a job", job=job.id, error=error.strerror)
+            if phase == "Cancelled":  # this one must not be done again
+                await self._delete(record)
         job.replace(record)
         self._metrics.ended(record)
         await self._prune()
 
+    async def _delete(self, record: McpJobRecord) -> None:
+        try:
+            await self._folder.delete(record)
+        except OSError as error:
+            log.error("cannot delete the record of a job", job=record.id, error=error.strerror)
+
     async def _prune(self) -> None:
         finished = [job.record for job in self._jobs.values() if job.record.is_finished]
+        finished.sort(key=lambda record: record.finished or record.created)
         try:
             for job_id in await self._folder.prune(finished):
                 self._jobs.pop(job_id, None)

@@ -67,7 +67,7 @@ async def run(settings: McpSettings, stop: asyncio.Event) -> None:
             Scorer(policy=policy, cache=cache), WorkFolder(state.encodes, settings.encodes_size), settings.parallel
         )
         metrics = McpMetrics()
-        jobs = Jobs(state, work, settings.queue, metrics)
+        jobs = Jobs(state, work, settings.queue, settings.deadline, metrics)
         await jobs.recover()
         async with _cluster(settings, policy) as cluster:
             reports = Reports(jobs, cache)
@@ -118,10 +118,10 @@ def request_policy(policy: MediaPolicy, state: Path, current: Path | None) -> Me
     """What calls may name: local clips only in the folders that are allowed, never anywhere.
 
     By default these are, for a client on standard input, the current folder. Many clients start their servers in / or
-    the home folder, which nobody has chosen: then there are none.
+    the home folder, which nobody has chosen: then there are none, as in a folder around the home folder.
     """
     roots = policy.roots
-    if not roots and current is not None and current.resolve() not in {Path("/"), _home()}:
+    if not roots and current is not None and not _home().is_relative_to(current.resolve()):
         roots = (current,)
     if not roots:
         log.warn("no local clip can be used; set VMAFX_MEDIA_ROOTS to the folders with clips")

@@ -1,13 +1,15 @@
 """Reports of jobs as resources: vmafx://jobs/ID/report.html and others."""
 
+import asyncio
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from vmafx.auth.callers import ServedCaller
 from vmafx.mcp.job import Job, WorkOutcome
 from vmafx.mcp.jobs import Jobs
-from vmafx.mcp.views import REPORTS, report_uri
+from vmafx.mcp.views import REPORTS, ladder_without_files, report_uri, without_files
 from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.result import Report
 from vmafx.tasks import in_thread
@@ -20,7 +22,11 @@ TYPES = {
 }  # fmt: skip
 MAX_BYTES = 32 << 20  # of a report
 MAX_LISTED = 100  # jobs whose reports are listed
+MAX_AT_ONCE = 2  # reports that are made at the same time: records of jobs are written by the same threads
 _URI = re.compile(r"vmafx://jobs/(?P<job>[a-z0-9-]{1,100})/(?P<name>report\.(?P<kind>html|json|csv|svg|png|m3u8))")
+
+
+T = TypeVar("T")
 
 
 class NoReport(Exception):
@@ -38,6 +44,7 @@ class Reports:
 
     def __init__(self, jobs: Jobs, cache: ResultCache) -> None:
         self._jobs, self._cache = jobs, cache
+        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
 
     def listed(self, caller: ServedCaller) -> list[JobReport]:
         """Those of the newest jobs."""
@@ -58,7 +65,7 @@ class Reports:
             raise NoReport(f"job {job.id} is {job.record.phase.lower()}, and has no reports")
         if match["name"] not in REPORTS[job.record.kind]:
             raise NoReport(f"a job of {job.record.kind} has {', '.join(REPORTS[job.record.kind])}")
-        content = await in_thread(self._render, job, match["kind"])
+        content = await self.in_turn(self._render, job, match["kind"])
         if len(content) > MAX_BYTES:
             raise NoReport(f"the report has {len(content):,} bytes, more than {MAX_BYTES:,}; read another format")
         return TYPES[match["kind"]], content
@@ -73,6 +80,11 @@ class Reports:
             raise NoReport(f"{clip.distorted} has no score: {clip.error}")
         return await in_thread(self._kept, clip.key)
 
+    async def in_turn(self, work: Callable[..., T], *arguments: object) -> T:
+        """Do in a thread what takes much CPU time, when it is its turn."""
+        async with self._turns:
+            return await in_thread(work, *arguments)
+
     def _kept(self, key: str) -> Report:
         report = self._cache.get(key)
         if report is None:
@@ -84,12 +96,9 @@ class Reports:
         if outcome.compare is not None:
             from vmafx.tune.page import comparison_page  # noqa: PLC0415 - imports matplotlib, which takes time
 
-            return {"html": comparison_page, "json": as_json, "csv": as_csv}[kind](outcome.compare)
+            return {"html": comparison_page, "json": as_json, "csv": as_csv}[kind](without_files(outcome.compare))
         if outcome.ladder is not None:
-            from vmafx.tune.page import ladder_as_page  # noqa: PLC0415
-
-            renderers = {"html": ladder_as_page, "json": as_json, "csv": ladder_csv, "m3u8": _playlist}
-            return renderers[kind](outcome.ladder)
+            return _ladder_report(outcome.ladder, kind)
         from vmafx.reports import chart_file, csv_report, html, json_report  # noqa: PLC0415
 
         clips = outcome.score.clips if outcome.score is not None else ()
@@ -102,6 +111,14 @@ class Reports:
             case "csv":
                 return b"".join(csv_report(reports))
         return chart_file(reports, "vmaf", "svg" if kind == "svg" else "png")
+
+
+def _ladder_report(ladder: LadderResult, kind: str) -> bytes:
+    from vmafx.tune.page import ladder_as_page  # noqa: PLC0415
+
+    if kind == "m3u8":
+        return _playlist(ladder)
+    return {"html": ladder_as_page, "json": as_json, "csv": ladder_csv}[kind](ladder_without_files(ladder))
 
 
 def _playlist(ladder: LadderResult) -> bytes:

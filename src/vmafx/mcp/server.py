@@ -12,6 +12,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from vmafx.auth.callers import EVERYBODY, ServedCaller
+from vmafx.auth.fair_limit import FairLimit
 from vmafx.fleet.errors import FleetError
 from vmafx.http.errors import StatusError
 from vmafx.kube.errors import KubeError
@@ -33,6 +34,7 @@ INSTRUCTIONS = (
     "viewers notice). Clips are paths in the allowed folders, or URIs. Every score, comparison and ladder is a job: if "
     "a tool answers with the phase Running, call get_job with the ID later. IDs survive a restart of the server."
 )
+MAX_CALLS, MAX_CALLS_OF_CALLER = 512, 64  # at the same time, those that wait for jobs included
 Handler = Callable[[Any, Call], Awaitable[ToolReply]]
 Context = ServerRequestContext[Any, Any]
 EXPECTED = (ScoringError, StatusError, FleetError, KubeError, ToolFailed, NoReport, given.InvalidArguments, OSError)
@@ -122,6 +124,7 @@ class McpService:
         self._tools, self._reports, self._metrics = tools, reports, metrics
         self._declared = [spec.declared() for spec in TOOLS]
         self._schemas = {tool.name: tool.input_schema for tool in self._declared}
+        self._calls = FairLimit(MAX_CALLS, "calls", MAX_CALLS_OF_CALLER)
         metrics.declare(iter(SPECS))
 
     def server(self) -> Server[Any]:
@@ -151,11 +154,10 @@ class McpService:
             known = ", ".join(SPECS)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:50]!r}; there are {known}")
         handler: Handler = getattr(self._tools, spec.name)
-        outcome = "cancelled"
+        caller, outcome = _caller(context), "cancelled"
         try:
-            reply = await handler(
-                given.parse(spec.arguments, params.arguments), Call(_caller(context), _progress(context))
-            )
+            with self._calls.hold(caller.share, caller.owner):
+                reply = await handler(given.parse(spec.arguments, params.arguments), Call(caller, _progress(context)))
             outcome = "error" if reply.failed else "ok"
         except EXPECTED as error:
             outcome = "error"
@@ -199,10 +201,14 @@ class McpService:
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
+        caller = _caller(context)
         try:
-            mime_type, content = await self._reports.read(params.uri, _caller(context))
+            with self._calls.hold(caller.share, caller.owner):
+                mime_type, content = await self._reports.read(params.uri, caller)
         except NoReport as error:
             raise MCPError(types.INVALID_PARAMS, str(error), {"uri": params.uri[:500]}) from None
+        except StatusError as error:
+            raise MCPError(types.INTERNAL_ERROR, str(error)) from None
         found: types.TextResourceContents | types.BlobResourceContents
         if mime_type == TYPES["png"]:
             found = types.BlobResourceContents(
@@ -234,7 +240,7 @@ def _explained(error: Exception) -> str:
         return JobFailure.of(error).text
     if isinstance(error, OSError):
         log.error("cannot use the state folder", error=str(error))
-        return f"the server cannot use its state folder: {error.strerror}"
+        return f"the server cannot use its state folder: {error.strerror or type(error).__name__}"
     return one_line(str(error), 2000)
 
 

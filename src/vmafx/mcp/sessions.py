@@ -5,7 +5,7 @@ new ones, and find their jobs by ID.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -63,7 +63,7 @@ class McpSession:
 
     def __init__(self, caller: ServedCaller) -> None:
         self.id, self.caller = uuid4().hex, caller
-        self.in_flight = 0  # requests
+        self.in_flight = 0  # requests, that which opens it included
         self.transport = StreamableHTTPServerTransport(
             mcp_session_id=self.id, event_store=SessionEvents(), idle_timeout=IDLE_SECONDS
         )
@@ -96,20 +96,38 @@ class McpSessions:
                 self._sessions.pop(session_id, None)
 
     async def open(self, caller: ServedCaller) -> McpSession:
-        """A new session. Where the caller has too many, its least recently used one without a request ends."""
-        own = [session for session in self._sessions.values() if session.caller.share == caller.share]
-        if len(own) >= MAX_OF_CALLER or len(self._sessions) >= MAX_SESSIONS:
-            idle = next((session for session in own if not session.in_flight), None)
-            if idle is None:
-                message = f"too many sessions are open; end some of yours, of which {MAX_OF_CALLER} may be"
-                raise StatusError("RESOURCE_EXHAUSTED", message, caller=caller.share)
-            await self.end(idle)
+        """A new session. If there are too many, the least recently used one without a request ends.
+
+        That is one of the caller if it has too many, otherwise one of the caller who has most.
+        """
+        displaced = self._displaced(caller)
         session = McpSession(caller)
         self._sessions[session.id] = session
         ready = asyncio.Event()
         session.task = asyncio.create_task(self._serve(session, ready))
-        await ready.wait()
+        session.in_flight += 1
+        try:
+            if displaced is not None:
+                await self.end(displaced)
+            await ready.wait()
+        finally:
+            session.in_flight -= 1
         return session
+
+    def _displaced(self, caller: ServedCaller) -> McpSession | None:
+        """The session that ends for a new one; None if there is room. Raises StatusError if all are in use."""
+        count = Counter(session.caller.share for session in self._sessions.values())
+        if count[caller.share] >= MAX_OF_CALLER:
+            share = caller.share
+        elif len(self._sessions) >= MAX_SESSIONS:
+            ((share, _),) = count.most_common(1)
+        else:
+            return None
+        idle = (one for one in self._sessions.values() if one.caller.share == share and not one.in_flight)
+        if (found := next(idle, None)) is None:
+            message = f"too many sessions are open; end some of yours, of which {MAX_OF_CALLER} may be"
+            raise StatusError("RESOURCE_EXHAUSTED", message, caller=caller.share)
+        return found
 
     async def end(self, session: McpSession) -> None:
         self._sessions.pop(session.id, None)

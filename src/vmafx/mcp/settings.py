@@ -67,6 +67,10 @@ class McpSettings(Settings):
         "Usual clients give up after a minute.", default="50",
         flag="--wait", variable="VMAFX_MCP_WAIT", parse=at_least(0), metavar="SECONDS",
     )]
+    deadline: Annotated[int, Setting(
+        "Seconds that a job may run; others wait for it.", default="86400",
+        flag="--deadline", variable="VMAFX_MCP_DEADLINE", parse=at_least(1), metavar="SECONDS",
+    )]
     results_size: Annotated[int, Setting(
         "Disk space for the values of frames; the least recently used are deleted above it.", default="2Gi",
         flag="--results-size", variable="VMAFX_MCP_RESULTS_SIZE", parse=parse_bytes, metavar="SIZE",

@@ -64,7 +64,11 @@ class McpSite:
         if request.method != "POST" or not _is_initialize(body):
             raise StatusError("INVALID_ARGUMENT", "the request has no session; send initialize first, without one")
         session = await self.sessions.open(caller)
-        response = await self._answer_in(session.id, caller, request, body)
+        try:
+            response = await self._answer_in(session.id, caller, request, body)
+        except BaseException:  # no client has its ID
+            await self.sessions.end(session)
+            raise
         if response.status >= 400:
             await self.sessions.end(session)
         return response

@@ -6,6 +6,7 @@ servers/N/jobs/   the jobs of one server, which holds servers/N/lock
 """
 
 import os
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -62,18 +63,34 @@ class StateFolder:
         """Raises OSError."""
         await in_thread(partial(write_atomic, self._path(record.id), msgspec.json.encode(record), durable=True))
 
+    async def delete(self, record: McpJobRecord) -> None:
+        """Raises OSError."""
+        await in_thread(partial(self._path(record.id).unlink, missing_ok=True))
+
     async def prune(self, finished: Sequence[McpJobRecord]) -> list[str]:
-        """Delete the oldest of the finished jobs above the limits; returns their IDs. `finished`: the oldest first."""
+        """Delete finished jobs above the limits, always the oldest of the caller who has most; returns their IDs.
+
+        `finished`: the oldest first. Raises OSError.
+        """
         return await in_thread(self._prune, finished)
 
     def _prune(self, finished: Sequence[McpJobRecord]) -> list[str]:
-        size, deleted = 0, list[str]()
-        for kept, record in enumerate(reversed(finished), start=1):
+        kept: dict[str, deque[Path]] = {}
+        count, size, sizes = Counter[str](), Counter[str](), dict[Path, int]()  # of records, by owner and by path
+        for record in finished:
             path = self._path(record.id)
-            size += path.stat().st_size if path.exists() else 0
-            if kept > MAX_FINISHED or size > MAX_RECORD_BYTES:
-                path.unlink(missing_ok=True)
-                deleted.append(record.id)
+            sizes[path] = path.stat().st_size if path.exists() else 0
+            kept.setdefault(record.owner, deque()).append(path)
+            count[record.owner] += 1
+            size[record.owner] += sizes[path]
+        deleted = list[str]()
+        while count.total() > MAX_FINISHED or size.total() > MAX_RECORD_BYTES:
+            ((owner, _),) = (count if count.total() > MAX_FINISHED else size).most_common(1)
+            path = kept[owner].popleft()
+            path.unlink(missing_ok=True)
+            count[owner] -= 1
+            size[owner] -= sizes[path]
+            deleted.append(path.stem)
         return deleted
 
     def _lock_one(self, *, exclusive: bool) -> tuple[int, int]:

@@ -3,22 +3,29 @@
 import asyncio
 import os
 import sys
+import threading
 from collections.abc import Callable
-from typing import Any, cast
+from contextlib import suppress
+from typing import Any, BinaryIO, cast
 
 import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from vmafx.logs import log
+from vmafx.scoring.errors import NodeFault
 
 MAX_LINE = 4 << 20  # bytes of a message
+MAX_READ_AHEAD = 4  # messages
 
 
 async def serve_stdio(server: Server[Any], stop: asyncio.Event, on_end: Callable[[], None]) -> None:
-    """Serve until standard input ends or `stop` is set. `on_end` is called before requests are cancelled for that."""
-    lines = _Lines(await _open_stdin(), on_end)
-    # The SDK reads standard input in a thread, which would keep the process from ending.
+    """Serve until standard input ends or `stop` is set. `on_end` is called before requests are cancelled for that.
+
+    Raises NodeFault if there is no standard input or output.
+    """
+    lines = _Lines(_open_stdin(), on_end)
+    # The SDK reads standard input in a thread that keeps the process from ending.
     stdin = cast("anyio.AsyncFile[str]", lines)
 
     async def serve() -> None:
@@ -37,35 +44,53 @@ async def serve_stdio(server: Server[Any], stop: asyncio.Event, on_end: Callable
         await asyncio.wait({serving, stopping})
 
 
-async def _open_stdin() -> asyncio.StreamReader:
+def _open_stdin() -> BinaryIO:
     """Standard input on a descriptor of its own; child processes and libraries get an empty one."""
+    if sys.stdin is None or sys.stdout is None:
+        raise NodeFault("standard input or output is closed; let a client start this server, or use --http-address")
     fd = os.dup(sys.stdin.fileno())
+    os.set_blocking(fd, True)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, sys.stdin.fileno())
     os.close(empty)
-    reader = asyncio.StreamReader(limit=MAX_LINE)
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", buffering=0)
-    )
-    return reader
+    return os.fdopen(fd, "rb")
 
 
 class _Lines:
-    """The lines of standard input, until its end or one that is too long."""
+    """The lines of standard input, until its end or one that is too long.
 
-    def __init__(self, reader: asyncio.StreamReader, on_end: Callable[[], None]) -> None:
-        self._reader, self._on_end = reader, on_end
+    A thread reads them, which takes files, too. asyncio would make the descriptor non-blocking, and with it standard
+    output where both are the same socket or terminal.
+    """
+
+    def __init__(self, file: BinaryIO, on_end: Callable[[], None]) -> None:
+        self._on_end, self._loop = on_end, asyncio.get_running_loop()
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._room = threading.Semaphore(MAX_READ_AHEAD)
+        threading.Thread(target=self._read, args=(file,), daemon=True).start()
 
     def __aiter__(self) -> "_Lines":
         return self
 
     async def __anext__(self) -> str:
-        try:
-            line = await self._reader.readline()
-        except ValueError:
+        line = await self._lines.get()
+        self._room.release()
+        if len(line) > MAX_LINE:
             log.error("a message is too long; ending", limit=MAX_LINE)
             line = b""
         if not line:
             self._on_end()
             raise StopAsyncIteration
         return line.decode(errors="replace")
+
+    def _read(self, file: BinaryIO) -> None:
+        line = b"\n"
+        while line and len(line) <= MAX_LINE:
+            try:
+                line = file.readline(MAX_LINE + 1)
+            except OSError as error:  # such as of a terminal that is gone
+                log.error("cannot read standard input; ending", error=error.strerror)
+                line = b""
+            self._room.acquire()
+            with suppress(RuntimeError):  # the loop has ended, and the process will
+                self._loop.call_soon_threadsafe(self._lines.put_nowait, line)

@@ -43,7 +43,6 @@ from vmafx.mcp.views import (
 from vmafx.mcp.work import Work, check_work
 from vmafx.scoring.engines.ffmpeg import ffmpeg_path
 from vmafx.scoring.result import Report
-from vmafx.tasks import in_thread
 
 PROGRESS_SECONDS = 0.5  # between two reports of progress
 CLUSTER_POLL = 2.0  # seconds
@@ -131,7 +130,7 @@ class Tools:
         if job.record.phase != "Succeeded":
             reply = _job_reply(view)
             return ToolReply(ExplainView(job=view), reply.text, reply.failed)
-        explanation = await in_thread(_explain, await self._reports.score(job, arguments.clip))
+        explanation = await self._reports.in_turn(_explain, await self._reports.score(job, arguments.clip))
         found = ExplainView(job=view, explanation=explanation)
         return ToolReply(found, explain_text(found))
 
@@ -175,8 +174,8 @@ class Tools:
         """Wait for the end of a job, at most so long, and report its progress."""
         deadline, shown = loop_time() + seconds, -1.0
         while not job.record.is_finished and (left := deadline - loop_time()) > 0:
-            if job.progress is not None and job.progress.share > shown:
-                shown = job.progress.share
+            if job.progress is not None and (share := round(job.progress.share, 4)) > shown:
+                shown = share
                 await call.report(job.progress)
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(PROGRESS_SECONDS, left)):

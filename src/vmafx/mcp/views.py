@@ -11,6 +11,7 @@ from vmafx.fleet.rows import JobRow, NodeRow
 from vmafx.hardware.backends import BackendRow
 from vmafx.mcp.explain import Explanation
 from vmafx.mcp.job import ClipScore, Job, JobFailure, ScoreOutcome, WorkOutcome, WorkProgress
+from vmafx.text import one_line
 from vmafx.tune.results import CompareResult, EncodeResult, LadderPoint, LadderResult
 
 REPORTS = {
@@ -19,6 +20,7 @@ REPORTS = {
     "ladder": ("report.html", "report.json", "report.csv", "report.m3u8"),
 }
 CLUSTER_KIND = "VmafxJob"
+MAX_LINE = 2000  # characters
 
 
 def report_uri(job_id: str, name: str) -> str:
@@ -81,8 +83,8 @@ def job_view(job: Job, *, whole: bool = True) -> McpJobView:
         finished=record.finished,
         progress=job.progress,
         score=outcome.score,
-        compare=_without_files(outcome.compare),
-        ladder=_ladder_without_files(outcome.ladder),
+        compare=without_files(outcome.compare) if outcome.compare is not None else None,
+        ladder=ladder_without_files(outcome.ladder) if outcome.ladder is not None else None,
         failure=record.failure,
         reports=tuple(report_uri(record.id, name) for name in REPORTS[record.kind]) if succeeded else (),
     )
@@ -95,10 +97,8 @@ def cluster_job_view(row: JobRow) -> McpJobView:
     )  # fmt: skip
 
 
-def _without_files(result: CompareResult | None) -> CompareResult | None:
+def without_files(result: CompareResult) -> CompareResult:
     """The paths of encodes are of this machine, which a client may not be."""
-    if result is None:
-        return None
     variants = [
         msgspec.structs.replace(one, encodes=tuple(_without_file(encode) for encode in one.encodes))
         for one in result.variants
@@ -106,9 +106,7 @@ def _without_files(result: CompareResult | None) -> CompareResult | None:
     return msgspec.structs.replace(result, variants=tuple(variants))
 
 
-def _ladder_without_files(result: LadderResult | None) -> LadderResult | None:
-    if result is None:
-        return None
+def ladder_without_files(result: LadderResult) -> LadderResult:
     return msgspec.structs.replace(result, rungs=_points(result.rungs), encodes=_points(result.encodes))
 
 
@@ -131,7 +129,7 @@ def job_text(view: McpJobView) -> str:
         lines += _ladder_lines(view.ladder)
     if view.reports:
         lines.append(f"Reports: {', '.join(view.reports)}")
-    return "\n".join(lines)
+    return "\n".join(one_line(line, MAX_LINE) for line in lines)  # parts of them come from clips and encoders
 
 
 def _state_lines(view: McpJobView) -> list[str]:

@@ -10,14 +10,15 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from tests.conftest import Kubectl
-from tests.support.mcp_server import HANDSHAKE, STATELESS, HttpServer, call, failed
+from tests.support.mcp_server import HANDSHAKE, STATELESS, HttpServer, call, failed, text
 from tests.support.relay import Relay
 from tests.support.tokens import create_account, service_account_token
-from tests.support.tune import FaultyFfmpeg, encodes
+from tests.support.tune import HALF_THEN_HANG, FaultyFfmpeg, encodes
 from tests.support.waiting import eventually
 from vmafx.auth.reviews import AUDIENCE
 from vmafx.devcluster import DevCluster
 from vmafx.kube import Client, ObjectKey
+from vmafx.mcp.server import MAX_CALLS_OF_CALLER
 from vmafx.mcp.sessions import MAX_OF_CALLER
 
 ANN, BOB = "ann-has-a-long-key-1", "bob-has-a-long-key-2"
@@ -224,3 +225,28 @@ async def test_without_a_session_a_lost_connection_cancels_the_request(
 
 async def _unfinished(server: HttpServer) -> bool:
     return 'vmafx_mcp_unfinished_jobs{phase="Running"} 1.0' in (await server.call("GET", "/metrics"))[2]
+
+
+async def test_a_caller_has_a_limited_number_of_calls_also_without_connections(
+    tmp_path: Path, clips: Path, faulty: FaultyFfmpeg
+) -> None:
+    """Requests of a session outlive their connections, so those do not limit them."""
+    faulty.fault(HALF_THEN_HANG)
+    (tmp_path / "keys").write_text(f"ann {ANN}\nbob {BOB}\n")
+    flags = ("--auth", "keys", "--keys", str(tmp_path / "keys"))
+    async with (
+        HttpServer(tmp_path, *flags, roots=clips, **faulty.environment) as server,
+        server.client(HANDSHAKE, ANN) as ann,
+        server.client(HANDSHAKE, BOB) as bob,
+    ):
+        arguments = {"source": str(clips / "reference.mkv"), "encoders": ["libx265"], "qualities": [30], "wait": 0}
+        job = await call(ann, "compare", **arguments)
+        get = {"id": job["id"], "wait": 150}
+        waiting = [asyncio.create_task(ann.call_tool("get_job", get)) for _ in range(MAX_CALLS_OF_CALLER + 1)]
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert ["too many calls" in text(one.result()) for one in done] == [True]
+        assert (await call(bob, "list_jobs"))["jobs"] == []
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+        assert (await call(ann, "cancel_job", id=job["id"]))["phase"] == "Cancelled"

@@ -1,8 +1,12 @@
 """Jobs: they survive the server, report progress, and end when a client cancels them."""
 
 import asyncio
+import fcntl
 import json
+import os
 import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +27,7 @@ from tests.support.mcp_server import (
     started,
 )
 from tests.support.tune import HALF_THEN_HANG, FaultyFfmpeg, encodes
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 from vmafx.mcp.stdio import MAX_LINE
 
 TWO_ENCODERS = {"encoders": ["libx264:ultrafast", "libx265:ultrafast"], "qualities": [30]}
@@ -200,6 +204,39 @@ async def test_a_message_that_is_too_long_ends_the_server(tmp_path: Path) -> Non
     _, logged = await process.communicate(b"x" * (MAX_LINE + (1 << 20)))
     assert process.returncode == 0
     assert b"a message is too long" in logged
+
+
+@pytest.mark.parametrize(
+    ("redirection", "status", "expected"),
+    [("< /dev/null", 0, "stopped"), ("< messages", 0, "stopped"), ("<&-", 1, "standard input or output is closed")],
+)
+def test_standard_input_may_be_a_file_or_empty_but_not_closed(
+    redirection: str, status: int, expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "messages").write_text('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    done = subprocess.run(
+        ["sh", "-c", f'exec "{sys.executable}" -m {MODULE} {redirection}'], cwd=tmp_path, check=False,
+        env=StdioServer(tmp_path).environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, expected in done.stderr) == (status, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_standard_output_stays_blocking_where_it_is_the_same_socket_as_standard_input(tmp_path: Path) -> None:
+    """As of sshd and inetd: a client that reads slowly must not make a write fail."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(PATIENCE)
+    with ours, theirs:
+        os.set_blocking(theirs.fileno(), True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", MODULE], stdin=theirs.fileno(), stdout=theirs.fileno(), cwd=tmp_path,
+            env=StdioServer(tmp_path).environment,
+        )  # fmt: skip
+        ours.sendall(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        assert ours.recv(1 << 16)
+        assert not fcntl.fcntl(theirs, fcntl.F_GETFL) & os.O_NONBLOCK
+        ours.shutdown(socket.SHUT_WR)
+        assert process.wait(PATIENCE) == 0
 
 
 async def test_a_second_server_on_http_refuses_the_state_of_the_first(tmp_path: Path, clips: Path) -> None:

@@ -97,6 +97,8 @@ async def test_every_tool_is_listed_and_called_through_a_restart(
             assert str(picture).startswith("iVBORw0KGgo")
             assert "libx264:veryfast" in str(await read(client, compared["reports"][0]))
             assert json.loads(await read(client, ladder["reports"][1]))["encoder"] == "libx264"
+            for uri in (*compared["reports"], *ladder["reports"]):
+                assert str(server.state) not in str(await read(client, uri))
             assert str(await read(client, ladder["reports"][3])).startswith("#EXTM3U")
             assert len((await client.list_resource_templates()).resource_templates) == 6
 

@@ -97,6 +97,7 @@ def test_local_clips_are_never_allowed_everywhere(tmp_path: Path, monkeypatch: p
     assert request_policy(policy, tmp_path, None).roots == nothing, "over HTTP"
     assert request_policy(policy, tmp_path, Path("/")).roots == nothing
     assert request_policy(policy, tmp_path, tmp_path / "home").roots == nothing
+    assert request_policy(policy, tmp_path, tmp_path).roots == nothing, "which has the home folder"
     assert request_policy(policy, tmp_path, tmp_path / "work").roots == (tmp_path / "work",)
     chosen = msgspec.structs.replace(policy, roots=(Path("/clips"),), model_dir=Path("/models"))
     assert request_policy(chosen, tmp_path, tmp_path).roots == (Path("/clips"), Path("/models"))

@@ -1,5 +1,6 @@
 """Explanations of scores: the points of features add up, and the worst parts and features come first."""
 
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 
 from tests.support.reports import make_report
 from tests.support.video import FFMPEG
-from vmafx.mcp.explain import LOSSLESS, MEANINGS, Explanation, explain, known_model
+from vmafx.mcp.explain import LOSSLESS, MEANINGS, Explanation, _shapley, explain, known_model
 from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS
 from vmafx.scoring.result import Report
 from vmafx.training.base_model import SvrModel, embedded_model
@@ -46,6 +47,22 @@ def test_the_points_of_features_and_the_rest_are_all_that_is_lost() -> None:
     assert explanation.mean == pytest.approx(explanation.score, abs=0.01)
     for frame in explanation.frames:
         assert sum(frame.causes.values()) <= 100 - frame.score + 0.01
+
+
+def test_the_points_of_a_feature_are_its_mean_gain_over_all_orders() -> None:
+    """As Shapley values are defined, beside the closed form that is used."""
+    values = np.column_stack([features(frames=3)[name] for name in FEATURES])
+    found, orders = _shapley(MODEL, values), list(itertools.permutations(LOSSLESS))
+    gains = dict.fromkeys(LOSSLESS, np.zeros(3))
+    for order in orders:
+        changed = values.copy()
+        for name in order:
+            before = MODEL.predict(changed)
+            changed[:, FEATURES.index(name)] = 1.0
+            gains[name] = gains[name] + (MODEL.predict(changed) - before) / len(orders)
+    for name, points in found.items():
+        assert points == pytest.approx(gains[name], abs=1e-9)
+    assert sum(found.values()) == pytest.approx(MODEL.predict(changed) - MODEL.predict(values), abs=1e-9)
 
 
 def test_the_feature_and_the_part_that_are_worst_come_first() -> None:

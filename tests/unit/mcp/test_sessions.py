@@ -1,9 +1,16 @@
-"""The messages of a session that can be sent again."""
+"""Sessions: their messages that can be sent again, and how many there are."""
 
+import asyncio
+
+import pytest
+from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification
 
-from vmafx.mcp.sessions import SessionEvents
+from vmafx.auth.callers import ServedCaller
+from vmafx.http.errors import StatusError
+from vmafx.mcp import sessions as module
+from vmafx.mcp.sessions import McpSessions, SessionEvents
 
 
 def message(text: str) -> JSONRPCNotification:
@@ -40,3 +47,31 @@ async def test_the_oldest_messages_are_forgotten_above_a_number_and_a_size() -> 
         assert await replayed(events, ids[0]) == (None, [])
         stream, kept = await replayed(events, ids[-2])
         assert (stream, kept) == ("1", ["5" * 20])
+
+
+async def test_when_all_sessions_are_open_the_caller_who_has_most_gives_one_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SESSIONS", 3)
+    sessions = McpSessions(Server("test"))
+    ann, bob = ServedCaller("ann", "user ann"), ServedCaller("bob", "user bob")
+    first, second, third = [await sessions.open(ann) for _ in range(3)]
+    async with sessions.using(first.id, ann):
+        own = await sessions.open(bob)
+    assert len(sessions) == 3
+    for session, caller in ((first, ann), (third, ann), (own, bob)):
+        async with sessions.using(session.id, caller):
+            pass
+    with pytest.raises(StatusError, match="no such session"):
+        async with sessions.using(second.id, ann):
+            pass
+    await sessions.close()
+    assert len(sessions) == 0
+
+
+async def test_sessions_that_are_opened_at_the_same_time_stay_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_OF_CALLER", 2)
+    sessions, ann = McpSessions(Server("test")), ServedCaller("ann", "user ann")
+    for _ in range(3):
+        opened = await asyncio.gather(*(sessions.open(ann) for _ in range(4)), return_exceptions=True)
+        assert [type(one) for one in opened[2:]] == [StatusError, StatusError], "the others are in use"
+        assert len(sessions) == 2
+    await sessions.close()

@@ -57,10 +57,10 @@ async def test_the_oldest_finished_jobs_are_deleted(tmp_path: Path, monkeypatch:
     finished = [record(number) for number in range(4)]
     for one in finished:
         await state.write(one)
-    assert await state.prune(finished) == ["score-1", "score-0"]
+    assert await state.prune(finished) == ["score-0", "score-1"]
     assert [one.id for one in state.load()] == ["score-2", "score-3"]
     monkeypatch.setattr(module, "MAX_RECORD_BYTES", 1)
-    assert await state.prune(finished[2:]) == ["score-3", "score-2"]
+    assert await state.prune(finished[2:]) == ["score-2", "score-3"]
     state.close()
 
 

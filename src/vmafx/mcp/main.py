@@ -71,7 +71,7 @@ async def run(settings: McpSettings, stop: asyncio.Event) -> None:
         await jobs.recover()
         async with _cluster(settings, policy) as cluster:
             reports = Reports(jobs, cache)
-            service = McpService(Tools(jobs, reports, settings.wait, cluster), reports, metrics)
+            service = McpService(Tools(jobs, reports, settings.wait, cluster), reports, metrics, on_stdio=on_stdio)
             async with asyncio.TaskGroup() as group:
                 working = group.create_task(jobs.run(settings.parallel))
                 if settings.http_address is None:

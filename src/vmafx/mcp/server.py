@@ -118,10 +118,10 @@ SPECS = {spec.name: spec for spec in TOOLS}
 
 
 class McpService:
-    """Answers requests of MCP clients."""
+    """Answers requests of MCP clients. Without `on_stdio`, each must have come by HTTP, which says who calls."""
 
-    def __init__(self, tools: Tools, reports: Reports, metrics: McpMetrics) -> None:
-        self._tools, self._reports, self._metrics = tools, reports, metrics
+    def __init__(self, tools: Tools, reports: Reports, metrics: McpMetrics, *, on_stdio: bool) -> None:
+        self._tools, self._reports, self._metrics, self._on_stdio = tools, reports, metrics, on_stdio
         self._declared = [spec.declared() for spec in TOOLS]
         self._schemas = {tool.name: tool.input_schema for tool in self._declared}
         self._calls = FairLimit(MAX_CALLS, "calls", MAX_CALLS_OF_CALLER)
@@ -143,6 +143,14 @@ class McpService:
         server.middleware.clear()  # OpenTelemetry, which nothing here exports
         return server
 
+    def _caller(self, context: Context) -> ServedCaller:
+        if self._on_stdio:
+            return LOCAL_CALLER
+        if context.request is None:
+            raise MCPError(types.INTERNAL_ERROR, "the request has no caller")
+        caller: ServedCaller = context.request.scope[CALLER]
+        return caller
+
     async def _list_tools(
         self, _context: Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
@@ -154,7 +162,7 @@ class McpService:
             known = ", ".join(SPECS)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:50]!r}; there are {known}")
         handler: Handler = getattr(self._tools, spec.name)
-        caller, outcome = _caller(context), "cancelled"
+        caller, outcome = self._caller(context), "cancelled"
         try:
             with self._calls.hold(caller.share, caller.owner):
                 reply = await handler(given.parse(spec.arguments, params.arguments), Call(caller, _progress(context)))
@@ -179,7 +187,7 @@ class McpService:
         return types.ListResourcesResult(
             resources=[
                 types.Resource(uri=one.uri, name=one.title, mime_type=one.mime_type)
-                for one in self._reports.listed(_caller(context))
+                for one in self._reports.listed(self._caller(context))
             ]
         )
 
@@ -201,7 +209,7 @@ class McpService:
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        caller = _caller(context)
+        caller = self._caller(context)
         try:
             with self._calls.hold(caller.share, caller.owner):
                 mime_type, content = await self._reports.read(params.uri, caller)
@@ -217,14 +225,6 @@ class McpService:
         else:
             found = types.TextResourceContents(uri=params.uri, mime_type=mime_type, text=content.decode())
         return types.ReadResourceResult(contents=[found])
-
-
-def _caller(context: Context) -> ServedCaller:
-    """Who calls: HTTP requests say so, stdio has one user."""
-    if context.request is None:
-        return LOCAL_CALLER
-    caller: ServedCaller = context.request.scope[CALLER]
-    return caller
 
 
 def _progress(context: Context) -> Callable[[WorkProgress], Awaitable[None]]:

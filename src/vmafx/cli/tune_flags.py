@@ -169,10 +169,10 @@ class Place(NamedTuple):
 @asynccontextmanager
 async def workshop(source: str, tools: EncoderTools, settings: TuneSettings, place: Place) -> AsyncIterator[Workshop]:
     """What encodes and scores the source, until the context ends."""
-    await asyncio.to_thread(place.folder.open)
     policy = MediaPolicy.from_environ(os.environ)
     scorer = Scorer(policy=policy, cache=ResultCache())
     async with (
+        place.folder.in_use(),
         open_source(scorer, Source(source)) as opened,
         cluster_scoring(place.cluster, opened, settings.options, policy, place.display.show_jobs) as remote,
     ):

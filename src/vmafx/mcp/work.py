@@ -15,7 +15,6 @@ from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.request import ScoreOptions, Source, check_options
 from vmafx.scoring.result import Progress
 from vmafx.scoring.score import Scorer
-from vmafx.tasks import in_thread
 from vmafx.tune.compare import OnProgress, TuneProgress, TuneSettings, Workshop, compare, compare_result, open_source
 from vmafx.tune.config import TuneConfig
 from vmafx.tune.encoders import Variant
@@ -116,8 +115,7 @@ class JobWork:
 
     @asynccontextmanager
     async def _workshop(self, source: str, tools: EncoderTools, settings: TuneSettings) -> AsyncIterator[Workshop]:
-        await in_thread(self._folder.open)
-        async with open_source(self._scorer, Source(source)) as opened:
+        async with self._folder.in_use(), open_source(self._scorer, Source(source)) as opened:
             yield Workshop(opened, self._scorer, tools, self._folder, settings)
 
 

@@ -114,6 +114,26 @@ def test_the_least_recently_used_encodes_above_the_limit_are_deleted(folder: Wor
     assert names(folder) == set()
 
 
+async def test_nothing_is_deleted_while_another_process_uses_the_folder(folder: WorkFolder) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    other = WorkFolder(folder.folder, max_bytes=0)
+    async with folder.in_use(), other.in_use():
+        keep(folder, KEY, 100, used=0)
+        partial = folder.folder / f".{KEY}-{ended.pid}-0123abcd.mp4.part"
+        partial.write_bytes(b"half")  # in a container, the numbers of processes are others
+        other.open()
+        assert len(names(folder)) == 3
+    other.open()
+    assert names(folder) == set()
+
+
+def test_paths_of_encodes_do_not_depend_on_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative one with a colon would also be a protocol for FFmpeg."""
+    monkeypatch.chdir(tmp_path)
+    assert WorkFolder(Path("12:30")).folder == tmp_path / "12:30"
+
+
 async def test_an_encode_that_is_found_counts_as_used(folder: WorkFolder) -> None:
     await folder.get_or_make(KEY, "mp4", write)
     os.utime(folder.folder / f"{KEY}.mp4", (0, 0))

@@ -190,6 +190,7 @@ def _config(
         given["encoders"] = tuple(VariantConfig(name.strip()) for name in names)
     if quality:
         given["qualities"] = parse_numbers(quality, "--quality")
+        given.setdefault("encoders", config.without_qualities)
     if target is not None:
         given["targetVmaf"] = target
     if tolerance is not None:

@@ -145,7 +145,7 @@ def ladder(
         destinations.check(ENDINGS)
         settings = LadderSettings(
             variant=Variant.parse(encoder),
-            heights=tuple(map(int, parse_numbers(heights, "--heights"))),
+            heights=_parse_heights(heights),
             qualities=parse_numbers(quality, "--quality"),
             top=check_score("--top", top) or 0.0,
             spacing=spacing,
@@ -220,6 +220,13 @@ def _print(result: LadderResult) -> None:
     console.print(Text(f"of {len(result.encodes)} encodes; {result.key_frames}", style="dim"), soft_wrap=True)
     for note in result.notes:
         console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+
+
+def _parse_heights(text: str) -> tuple[int, ...]:
+    numbers = parse_numbers(text, "--heights")
+    if not all(map(float.is_integer, numbers)):
+        raise BadInput("options", f"--heights {text!r} must have whole numbers; use e.g. 1080,720,360")
+    return tuple(map(int, numbers))
 
 
 def _parse_rate(text: str, option: str) -> float | None:

@@ -43,6 +43,13 @@ class LadderSettings(msgspec.Struct, frozen=True, kw_only=True):
     key_frames: float = 2.0  # seconds between key frames, the same in all rungs
     shots: bool = False  # find the settings of each shot
 
+    def __post_init__(self) -> None:
+        """Raises BadInput for limits that no rung can be within."""
+        if self.min_rate is not None and self.max_rate is not None and self.min_rate > self.max_rate:
+            raise BadInput("options", "the minimum bitrate of rungs is above the maximum")
+        if self.lowest > self.top:
+            raise BadInput("options", f"the lowest score {self.lowest:g} is above that of the best rung, {self.top:g}")
+
 
 def ladder_sizes(clip: Clip, heights: Sequence[int]) -> list[tuple[int, int]]:
     """The sizes of the encodes, from the largest: no larger than the clip, even, in its shape. Raises BadInput."""

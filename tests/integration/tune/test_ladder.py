@@ -139,6 +139,9 @@ def test_outputs_are_written(run_ladder: Run, folder: Path) -> None:
     [
         (["--heights", "288"], "288 is no height for this ladder; it must be even, 64 or more, and at most the 144"),
         (["--heights", "71"], "71 is no height"),
+        (["--heights", "72.5"], "--heights '72.5' must have whole numbers; use e.g. 1080,720,360"),
+        (["--min-rate", "2M", "--max-rate", "1500k"], "the minimum bitrate of rungs is above the maximum"),
+        (["--top", "80", "--lowest", "90"], "the lowest score 90 is above that of the best rung, 80"),
         (["--encoder", "libx264:warp"], "libx264 has no preset 'warp'"),
         (["--max-rate", "fast"], "--max-rate 'fast' is not a bitrate"),
         (["--spacing", "0"], "--spacing must be 0.5 to 50 points"),

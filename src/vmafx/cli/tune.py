@@ -173,7 +173,8 @@ async def _compare(source: str, config: TuneConfig, settings: TuneSettings, plac
     tools = await EncoderTools.find()
     variants = config.variants(tools)
     plans = config.plans(variants)
-    async with workshop(source, tools, settings, place) as shop:
+    together = len(plans) if config.targetVmaf is None else len(variants)
+    async with workshop(source, tools, settings.for_encodes(together), place) as shop:
         if config.targetVmaf is None:
             return await compare_encoders(shop, plans, place.display.update)
         search = TargetSearch(shop, Goal(config.targetVmaf, config.tolerance), place.display.update)

@@ -101,9 +101,9 @@ class JobWork:
         variants = config.variants(tools)
         plans = config.plans(variants)
         if config.targetVmaf is None:
-            async with self._workshop(work.source, tools, settings) as shop:
+            async with self._workshop(work.source, tools, settings.for_encodes(len(plans))) as shop:
                 return WorkOutcome(compare=await compare(shop, plans, _stage_progress(on_progress)))
-        async with self._workshop(work.source, tools, settings) as shop:
+        async with self._workshop(work.source, tools, settings.for_encodes(len(variants))) as shop:
             search = TargetSearch(shop, Goal(config.targetVmaf, config.tolerance), _plain_progress(on_progress))
             return WorkOutcome(compare=compare_result(shop, await search.run([one.variant for one in variants])))
 

@@ -116,6 +116,17 @@ def test_limits_on_the_rate_are_kept(run_ladder: Run, ladder: dict[str, Any]) ->
     assert "there is no rung: no encode is within the limits" in impossible.stderr
 
 
+def test_a_maximum_rate_is_used_nearly_in_full(run_ladder: Run, ladder: dict[str, Any]) -> None:
+    """Of the first encodes, the best one within it has little more than half of it."""
+    rates = sorted(one["encode"]["bitrate"] for one in ladder["encodes"] if one["height"] == 144)
+    limit = (rates[0] * rates[-1]) ** 0.5
+    arguments = "--heights", "144", "--max-rate", f"{limit:.0f}", "--top", "100", "--json"
+    done = run_ladder("source.mkv", *SMALL, *arguments)
+    assert done.returncode == 0, done.stderr
+    best = json.loads(done.stdout)["rungs"][0]
+    assert 0.85 * limit < best["encode"]["bitrate"] <= limit
+
+
 def test_outputs_are_written(run_ladder: Run, folder: Path) -> None:
     done = run_ladder(
         "source.mkv", *SMALL, "--report", "ladder.html", "--report", "ladder.csv", "--output", "rungs",

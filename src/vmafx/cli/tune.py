@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from vmafx.api.scoring import DEFAULT_MODEL
-from vmafx.cli.options import HELP
+from vmafx.cli.options import HELP, VersionFlag
 from vmafx.cli.tune_cluster import ClusterFlags, with_cluster_flags
 from vmafx.cli.tune_flags import (
     RESULTS,
@@ -56,7 +56,7 @@ app = typer.Typer(name="vmaf-tune", no_args_is_help=True, pretty_exceptions_enab
 
 
 @app.callback()
-def options() -> None:
+def options(_version: VersionFlag = False) -> None:
     """Compare encoders by rate and quality (VMAF), and find the settings that reach a quality."""
 
 

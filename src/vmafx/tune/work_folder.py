@@ -116,6 +116,8 @@ class WorkFolder:
         partial = self.folder / f".{key}-{os.getpid()}-{secrets.token_hex(4)}.{container}{PARTIAL}"
         try:
             facts = await make(partial)
+            if (other := await self.get(key, container)) is not None:  # another process was first, and may be using it
+                return other
             await in_thread(self._finish, partial, path, facts)
         finally:
             with suppress(OSError):

@@ -76,6 +76,19 @@ async def test_an_encode_that_is_cancelled_leaves_nothing(folder: WorkFolder) ->
     assert names(folder) == set()
 
 
+async def test_an_encode_that_another_process_has_finished_first_is_not_replaced(folder: WorkFolder) -> None:
+    """With another number of threads, encoders write other bytes."""
+
+    async def make(path: Path) -> EncodeFacts:
+        await WorkFolder(folder.folder).get_or_make(KEY, "mp4", write)
+        path.write_bytes(b"longer than that")
+        return EncodeFacts(frames=12, bytes=16, seconds=0.5, rate=25.0)
+
+    kept = await folder.get_or_make(KEY, "mp4", make)
+    assert (kept.facts, kept.path.read_bytes()) == (FACTS, CONTENT)
+    assert len(names(folder)) == 2
+
+
 @pytest.mark.parametrize("record", [b"", b"{}", b"[]", b"{\"frames\": 0, \"bytes\": 7, \"seconds\": 1, \"rate\": 25}",
     b"\xff", b"{\"frames\": 12, \"bytes\": 6, \"seconds\": 1, \"rate\": 25}", b"[" * 100_000, None])  # fmt: skip
 async def test_a_damaged_record_makes_the_encode_again(folder: WorkFolder, record: bytes | None) -> None:

@@ -46,7 +46,7 @@ class EncodePlan(msgspec.Struct, frozen=True):
 class TuneProgress(msgspec.Struct, frozen=True):
     """How far the work is. `share` is from 0 to 1; `encode` is what has just advanced."""
 
-    stage: str  # encoding or scoring
+    stage: str  # such as encoding or scoring
     encode: str
     share: float
     finished: int = 0

@@ -4,11 +4,10 @@ import signal
 import sys
 import traceback
 from importlib import import_module
-from typing import Annotated
 
 import typer
 
-from vmafx.cli.options import HELP
+from vmafx.cli.options import HELP, VersionFlag
 
 EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 # The module of vmafx.cli that has each command.
@@ -56,17 +55,5 @@ def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _show_version(requested: bool) -> None:
-    if requested:
-        from importlib.metadata import version  # noqa: PLC0415 - slow, and seldom needed
-
-        typer.echo(f"vmafx {version('vmafx')}")
-        raise typer.Exit
-
-
-def options(
-    _version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
-    ] = False,
-) -> None:
+def options(_version: VersionFlag = False) -> None:
     """Measure the visual quality of encoded video (VMAF), on this machine or on Kubernetes."""

@@ -4,15 +4,29 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
+import typer
 
 from vmafx.scoring.errors import BadInput
 
 HELP = {"help_option_names": ["-h", "--help"]}
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAX_SECONDS = 2**31 - 1
+
+
+def _show_version(requested: bool) -> None:
+    if requested:
+        from importlib.metadata import version  # noqa: PLC0415 - slow, and seldom needed
+
+        typer.echo(f"vmafx {version('vmafx')}")
+        raise typer.Exit
+
+
+VersionFlag = Annotated[
+    bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+]
 
 
 def parse_seconds(text: str, option: str) -> int | None:

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from vmafx.api.scoring import DEFAULT_MODEL
-from vmafx.cli.options import HELP
+from vmafx.cli.options import HELP, VersionFlag
 from vmafx.cli.tune_cluster import ClusterFlags, with_cluster_flags
 from vmafx.cli.tune_flags import (
     RESULTS,
@@ -56,7 +56,7 @@ app = typer.Typer(name="vmaf-tune", no_args_is_help=True, pretty_exceptions_enab
 
 
 @app.callback()
-def options() -> None:
+def options(_version: VersionFlag = False) -> None:
     """Compare encoders by rate and quality (VMAF), and find the settings that reach a quality."""
 
 
@@ -173,7 +173,8 @@ async def _compare(source: str, config: TuneConfig, settings: TuneSettings, plac
     tools = await EncoderTools.find()
     variants = config.variants(tools)
     plans = config.plans(variants)
-    async with workshop(source, tools, settings, place) as shop:
+    together = len(plans) if config.targetVmaf is None else len(variants)
+    async with workshop(source, tools, settings.for_encodes(together), place) as shop:
         if config.targetVmaf is None:
             return await compare_encoders(shop, plans, place.display.update)
         search = TargetSearch(shop, Goal(config.targetVmaf, config.tolerance), place.display.update)
@@ -190,6 +191,7 @@ def _config(
         given["encoders"] = tuple(VariantConfig(name.strip()) for name in names)
     if quality:
         given["qualities"] = parse_numbers(quality, "--quality")
+        given.setdefault("encoders", config.without_qualities)
     if target is not None:
         given["targetVmaf"] = target
     if tolerance is not None:

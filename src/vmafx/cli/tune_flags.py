@@ -8,12 +8,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
-from vmafx.atomic_write import write_atomic
+from vmafx.atomic_write import write_atomic, write_atomic_with
 from vmafx.cli.score import EXIT_BELOW_THRESHOLD, EXIT_ENGINE, error_line, exit_code
 from vmafx.cli.tune_cluster import ClusterFlags, cluster_scoring
 from vmafx.cli.tune_progress import TuneDisplay
@@ -169,10 +170,10 @@ class Place(NamedTuple):
 @asynccontextmanager
 async def workshop(source: str, tools: EncoderTools, settings: TuneSettings, place: Place) -> AsyncIterator[Workshop]:
     """What encodes and scores the source, until the context ends."""
-    await asyncio.to_thread(place.folder.open)
     policy = MediaPolicy.from_environ(os.environ)
     scorer = Scorer(policy=policy, cache=ResultCache())
     async with (
+        place.folder.in_use(),
         open_source(scorer, Source(source)) as opened,
         cluster_scoring(place.cluster, opened, settings.options, policy, place.display.show_jobs) as remote,
     ):
@@ -233,7 +234,8 @@ def copy_encodes(encodes: Iterable[tuple[str, EncodeResult]], folder: Path) -> N
             with suppress(OSError):
                 os.link(kept, target)
                 continue
-            shutil.copyfile(kept, target)
+            with kept.open("rb") as file:
+                write_atomic_with(target, partial(shutil.copyfileobj, file))
     except OSError as error:
         raise _error(f"cannot copy the encodes to {folder}", error) from error
 

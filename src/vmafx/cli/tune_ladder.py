@@ -153,7 +153,7 @@ def ladder(
         destinations.check(ENDINGS)
         settings = LadderSettings(
             variant=Variant.parse(encoder),
-            heights=tuple(map(int, parse_numbers(heights, "--heights"))),
+            heights=_parse_heights(heights),
             qualities=parse_numbers(quality, "--quality"),
             top=check_score("--top", top) or 0.0,
             spacing=spacing,
@@ -239,6 +239,13 @@ def _drop(points: float | None, *, shots: bool) -> float:
     if not 0 <= points <= 100:
         raise BadInput("options", f"--shot-drop must be 0 to 100 points, not {points}")
     return points
+
+
+def _parse_heights(text: str) -> tuple[int, ...]:
+    numbers = parse_numbers(text, "--heights")
+    if not all(map(float.is_integer, numbers)):
+        raise BadInput("options", f"--heights {text!r} must have whole numbers; use e.g. 1080,720,360")
+    return tuple(map(int, numbers))
 
 
 def _parse_rate(text: str, option: str) -> float | None:

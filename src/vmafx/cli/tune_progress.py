@@ -2,6 +2,9 @@
 
 import sys
 import time
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +19,16 @@ from vmafx.tune.compare import TuneProgress
 LINE_INTERVAL = 10.0  # seconds
 ONE_LINE = Column(no_wrap=True, overflow="ellipsis")
 MIN_PASSED = 5.0  # seconds, before an estimate of the time left means something
+RECENT = 7  # lines that it is based on: what an earlier run has done goes by in a moment
+
+
+def time_left(recent: Sequence[tuple[float, float]]) -> str:
+    """By the times and shares of some moments; empty if that says nothing yet."""
+    (started, before), (now, share) = recent[0], recent[-1]
+    if now - started <= MIN_PASSED or share <= before:
+        return ""
+    seconds = round((now - started) * (1 - share) / (share - before))
+    return f", {seconds} s left" if seconds < 120 else f", {timedelta(seconds=seconds)} left"
 
 
 class TuneDisplay:
@@ -24,7 +37,7 @@ class TuneDisplay:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet, self._last_line, self._stage = quiet, 0.0, ""
         self._text, self._jobs, self._shown_jobs = "", "", ""
-        self._started, self._before = time.monotonic(), 0.0
+        self._recent = deque[tuple[float, float]](maxlen=RECENT)  # times and shares of this stage
         self._bar: Progress | None = None
         if not quiet and can_redraw(sys.stderr):
             self._bar = Progress(
@@ -50,7 +63,9 @@ class TuneDisplay:
         now, done = time.monotonic(), f"{progress.finished} of {progress.total}" if progress.total else ""
         is_new = progress.stage != self._stage
         if is_new:
-            self._stage, self._started, self._before = progress.stage, now, progress.share
+            self._stage = progress.stage
+            self._recent.clear()
+            self._recent.append((now, progress.share))
         what = f"{progress.stage} {progress.encode}"
         self._text = f"{what} ({done})" if done else what
         if self._bar is not None:
@@ -58,11 +73,8 @@ class TuneDisplay:
                 self._bar.reset(self._task, total=1.0, completed=progress.share)  # type: ignore[arg-type]
             self._bar.update(self._task, description=self._with_jobs(self._text), completed=progress.share)
         elif not self._quiet and now - self._last_line >= LINE_INTERVAL:
-            passed, gained = now - self._started, progress.share - self._before
-            left = (
-                f", {passed * (1 - progress.share) / gained:.0f} s left" if passed > MIN_PASSED and gained > 0 else ""
-            )
-            finished = f", {done} finished" if done else ""
+            self._recent.append((now, progress.share))
+            left, finished = time_left(self._recent), f", {done} finished" if done else ""
             self._print(self._with_jobs(f"{what}: {progress.share:.0%}{finished}{left}"))
 
     def show_jobs(self, jobs: str) -> None:

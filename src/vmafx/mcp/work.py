@@ -15,7 +15,6 @@ from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.request import ScoreOptions, Source, check_options
 from vmafx.scoring.result import Progress
 from vmafx.scoring.score import Scorer
-from vmafx.tasks import in_thread
 from vmafx.tune.compare import OnProgress, TuneProgress, TuneSettings, Workshop, compare, compare_result, open_source
 from vmafx.tune.config import TuneConfig
 from vmafx.tune.encoders import Variant
@@ -102,9 +101,9 @@ class JobWork:
         variants = config.variants(tools)
         plans = config.plans(variants)
         if config.targetVmaf is None:
-            async with self._workshop(work.source, tools, settings) as shop:
+            async with self._workshop(work.source, tools, settings.for_encodes(len(plans))) as shop:
                 return WorkOutcome(compare=await compare(shop, plans, _stage_progress(on_progress)))
-        async with self._workshop(work.source, tools, settings) as shop:
+        async with self._workshop(work.source, tools, settings.for_encodes(len(variants))) as shop:
             search = TargetSearch(shop, Goal(config.targetVmaf, config.tolerance), _plain_progress(on_progress))
             return WorkOutcome(compare=compare_result(shop, await search.run([one.variant for one in variants])))
 
@@ -116,8 +115,7 @@ class JobWork:
 
     @asynccontextmanager
     async def _workshop(self, source: str, tools: EncoderTools, settings: TuneSettings) -> AsyncIterator[Workshop]:
-        await in_thread(self._folder.open)
-        async with open_source(self._scorer, Source(source)) as opened:
+        async with self._folder.in_use(), open_source(self._scorer, Source(source)) as opened:
             yield Workshop(opened, self._scorer, tools, self._folder, settings)
 
 

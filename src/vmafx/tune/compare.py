@@ -46,7 +46,7 @@ class EncodePlan(msgspec.Struct, frozen=True):
 class TuneProgress(msgspec.Struct, frozen=True):
     """How far the work is. `share` is from 0 to 1; `encode` is what has just advanced."""
 
-    stage: str  # encoding or scoring
+    stage: str  # such as encoding or scoring
     encode: str
     share: float
     finished: int = 0
@@ -65,6 +65,10 @@ class TuneSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def encodes(self) -> int:
         return self.parallel or max(1, usable_cores() // CORES_PER_ENCODE)
+
+    def for_encodes(self, count: int) -> "TuneSettings":
+        """The same, where no more than `count` encodes are made at the same time: each gets more cores."""
+        return msgspec.structs.replace(self, parallel=min(self.encodes, max(count, 1)))
 
     @property
     def threads(self) -> int:
@@ -104,7 +108,7 @@ class Workshop:
     ) -> None:
         self.source, self.settings, self.tools, self.folder = source, settings, tools, folder
         self.scorer, self._remote = scorer, remote
-        self.slots = asyncio.Semaphore(settings.encodes)
+        self.slots, self._scoring = asyncio.Semaphore(settings.encodes), asyncio.Lock()
 
     def of_source(self, source: ProbedClip) -> "Workshop":
         """The same for another source, whose encodes this machine scores."""
@@ -142,10 +146,11 @@ class Workshop:
         together, threads = divide_cores(usable_cores(), len(encodes), 0, self.settings.options.threads)
         options = msgspec.structs.replace(self.settings.options, threads=threads)
         outcomes: list[ClipScored | ClipFailed] = []
-        for first in range(0, len(encodes), together):
-            numbers = range(first, min(first + together, len(encodes)))
-            listeners = [partial(_report_frames, on_scored, number) for number in numbers]
-            outcomes += await self._score_together([encodes[number] for number in numbers], options, listeners)
+        async with self._scoring:  # which takes all cores
+            for first in range(0, len(encodes), together):
+                numbers = range(first, min(first + together, len(encodes)))
+                listeners = [partial(_report_frames, on_scored, number) for number in numbers]
+                outcomes += await self._score_together([encodes[number] for number in numbers], options, listeners)
         return outcomes
 
     async def _score_together(

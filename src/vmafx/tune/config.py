@@ -57,10 +57,20 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if len(content) > MAX_CONFIG_BYTES:
             raise BadInput("options", f"{path} has more than {MAX_CONFIG_BYTES:,} bytes, which is the limit")
         try:
-            return msgspec.convert(_parse(content), cls, strict=False)  # all values are text
+            found = msgspec.convert(_parse(content), cls, strict=False)  # all values are text
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             why = one_line(str(error)) or "it is nested too deeply"
             raise BadInput("options", f"{path} is not a valid configuration: {why}") from error
+        if found.targetVmaf is not None and (found.qualities or found.without_qualities != found.encoders):
+            raise BadInput("options", f"{path} has qualities and targetVmaf, which searches among all; remove one")
+        return found
+
+    @property
+    def without_qualities(self) -> tuple[VariantConfig | str, ...]:
+        """The encoders, each with the qualities of all."""
+        return tuple(
+            one if isinstance(one, str) else msgspec.structs.replace(one, qualities=None) for one in self.encoders
+        )
 
     def variants(self, tools: EncoderTools) -> list[VariantConfig]:
         """Those of the file; by default, the usual encoders that this machine has. Raises BadInput."""

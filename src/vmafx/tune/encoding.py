@@ -186,14 +186,17 @@ async def feed_encoder(
         encoder.cancel()
 
     try:
-        await feed(writing, stop_encoder)
-    except BrokenPipeError:
-        pass  # the encoder has failed, and says why
+        try:
+            await feed(writing, stop_encoder)
+        except BrokenPipeError:
+            pass  # the encoder has failed, and says why
+        finally:
+            os.close(writing)
+        await asyncio.wait([encoder])
     except (ScoringError, asyncio.CancelledError):
         encoder.cancel()
         raise
     finally:
-        os.close(writing)
         await asyncio.wait([encoder])
     return encoder.result()
 

@@ -10,6 +10,7 @@ from vmafx.tune.shots import packets_of
 
 SEGMENT_SECONDS = 6
 HEVC_COMPATIBILITY_BITS = 32
+VIDEO_RANGES = {16: "PQ", 18: "HLG"}  # by the transfer function of ITU-T H.273
 
 
 def playlist(ladder: LadderResult) -> bytes:
@@ -26,17 +27,19 @@ def _attributes(rung: LadderPoint, ladder: LadderResult) -> Iterable[str]:
     path, average = Path(rung.encode.file), round(rung.encode.bitrate)
     yield f"BANDWIDTH={max(peak_rate(path, ladder), average)}"  # the average includes the container
     yield f"AVERAGE-BANDWIDTH={average}"
-    if codec := codec_string(path):
+    codec, video_range = codec_and_range(path)
+    if codec:
         yield f'CODECS="{codec}"'
     yield f"RESOLUTION={rung.width}x{rung.height}"
     yield f"FRAME-RATE={ladder.source.frameRate:.3f}"
+    yield f"VIDEO-RANGE={video_range}"
 
 
 def peak_rate(path: Path, ladder: LadderResult) -> int:
     """Bits per second of the largest segment. Each has as many groups of pictures as fit, but one at least."""
     rate = Fraction(ladder.source.frameRate).limit_denominator(1001)
     packets = packets_of(path)
-    most, starts = int(SEGMENT_SECONDS * rate), [0]
+    most, starts = round(SEGMENT_SECONDS * rate), [0]  # at 29.97 fps, 180 frames, which a packager takes as 6 s
     keys = [index for index, packet in enumerate(packets) if packet.is_key and index]
     for key, following in pairwise([*keys, len(packets)]):
         if following - starts[-1] > most:
@@ -46,13 +49,18 @@ def peak_rate(path: Path, ladder: LadderResult) -> int:
     return max(round(sum(one.size for one in segment) * 8 * float(rate) / len(segment)) for segment in whole)
 
 
-def codec_string(path: Path) -> str:
-    """The codec as RFC 6381 writes it; empty if it is none that HLS knows."""
+def codec_and_range(path: Path) -> tuple[str, str]:
+    """The codec as RFC 6381 writes it, empty if it is none that HLS knows; and SDR, PQ or HLG."""
     import av  # noqa: PLC0415
 
     with av.open(str(path)) as container:
         context = container.streams.video[0].codec_context
         name, extradata = context.name, bytes(context.extradata or b"")
+        video_range = VIDEO_RANGES.get(context.color_trc, "SDR")
+    return _codec(name, extradata), video_range
+
+
+def _codec(name: str, extradata: bytes) -> str:
     match name:
         case "h264" if len(extradata) >= 4 and extradata[0] == 1:
             return f"avc1.{extradata[1:4].hex().upper()}"

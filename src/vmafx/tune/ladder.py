@@ -2,11 +2,13 @@
 
 The source is encoded in several sizes and qualities. The best of these, whatever their size, lie on the convex hull;
 the rungs are taken from it at scores that viewers can tell apart. Where there is no encode with such a score yet, it is
-made in the sizes of the two neighbours on the hull. All clips are compared at the size of the source. With `shots`,
-each rung is then made again of shots that have settings of their own (shot_ladder.py).
+made in the sizes of the two neighbours on the hull, and so is one just below the maximum bitrate if that limits the
+best rung. All clips are compared at the size of the source. With `shots`, each rung is then made again of shots that
+have settings of their own (shot_ladder.py).
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -25,6 +27,7 @@ HEIGHTS = (2160, 1440, 1080, 720, 540, 360, 240)
 MIN_HEIGHT = 64
 MIN_RATE_STEP = 1.15  # rungs whose rates are closer help no player
 NEAR_SCORE = 0.5  # points of VMAF: an encode with nearly the wished score need not be made again
+NEAR_LIMIT, LIMIT_ROUNDS = 0.95, 2  # share of the maximum bitrate that is near enough, and how often one is tried
 HULL_TOLERANCE = 0.5  # points of VMAF below the hull that nobody sees
 SHOT_DROP = 6.0  # points of VMAF: about one just noticeable difference
 
@@ -44,6 +47,13 @@ class LadderSettings(msgspec.Struct, frozen=True, kw_only=True):
     key_frames: float = 2.0  # seconds between key frames, the same in all rungs
     shots: bool = False  # find the settings of each shot
     shot_drop: float = SHOT_DROP  # points that a shot may score less than its rung
+
+    def __post_init__(self) -> None:
+        """Raises BadInput for limits that no rung can be within."""
+        if self.min_rate is not None and self.max_rate is not None and self.min_rate > self.max_rate:
+            raise BadInput("options", "the minimum bitrate of rungs is above the maximum")
+        if self.lowest > self.top:
+            raise BadInput("options", f"the lowest score {self.lowest:g} is above that of the best rung, {self.top:g}")
 
 
 def ladder_sizes(clip: Clip, heights: Sequence[int]) -> list[tuple[int, int]]:
@@ -74,6 +84,9 @@ class Ladder:
         sizes = ladder_sizes(self._workshop.source.clip, settings.heights)
         qualities = settings.qualities or settings.variant.encoder.qualities
         await self._try([(size, quality) for size in sizes for quality in qualities], "")
+        for _ in range(LIMIT_ROUNDS):
+            if at_limit := self._settings_at_limit():
+                await self._try(at_limit, "refining: ")
         if between := self._settings_between():
             await self._try(between, "refining: ")
         rungs = self._rungs()
@@ -165,6 +178,20 @@ class Ladder:
         best = max((score for _, score in self._usable()), default=settings.top)
         return wished_scores(min(settings.top, best), settings.spacing, settings.lowest, settings.rungs)
 
+    def _settings_at_limit(self) -> list[tuple[tuple[int, int], float]]:
+        """Settings with nearly the maximum bitrate, if the best encode is limited by it and is far below it."""
+        limit, best = self._settings.max_rate, max((score for _, score in self._usable()), default=0.0)
+        if limit is None or best >= self._settings.top or self._settings.shots:  # by shots, files have other rates
+            return []
+        points = [(point, point.encode.score) for point in self._points if point.encode.score is not None]
+        hull = convex_hull((point.encode.bitrate, score) for point, score in points)
+        below, above = ([one for one in hull if (one.rate <= limit) == within] for within in (True, False))
+        if not below or not above or below[-1].rate >= NEAR_LIMIT * limit:
+            return []
+        neighbours = points[below[-1].number][0], points[above[0].number][0]
+        wanted = math.log(limit * (1 + NEAR_LIMIT) / 2)
+        return self._untried(neighbours, lambda point: math.log(point.encode.bitrate), wanted)
+
     def _settings_between(self) -> list[tuple[tuple[int, int], float]]:
         """Settings for the wished scores that lie between two points of the hull, in the sizes of both."""
         points, hull = self._hull()
@@ -174,23 +201,24 @@ class Ladder:
             above = [one for one in hull if one.quality > score]
             if below and above and min(score - below[-1].quality, above[0].quality - score) > NEAR_SCORE:
                 neighbours = points[below[-1].number], points[above[0].number]
-                sizes = dict.fromkeys((one.width, one.height) for one in neighbours)
-                found = [(size, self._quality_for(size, score)) for size in sizes]
-                wanted += [(size, quality) for size, quality in found if quality is not None]
-        tried = {((point.width, point.height), point.encode.quality) for point in self._points}
-        return [one for one in dict.fromkeys(wanted) if one not in tried]
+                wanted += self._untried(neighbours, lambda point: point.encode.score or 0.0, score)
+        return list(dict.fromkeys(wanted))
 
-    def _quality_for(self, size: tuple[int, int], score: float) -> float | None:
-        """The setting for a score in one size, between two that were tried; None if it is not between two."""
-        curve = sorted(
-            (point.encode.score, point.encode.quality)
-            for point in self._points
-            if (point.width, point.height) == size and point.encode.score is not None
-        )
-        scores, qualities = [one for one, _ in curve], [quality for _, quality in curve]
-        if not curve or not scores[0] < score < scores[-1]:
-            return None
-        return self._settings.variant.encoder.range.nearest(float(np.interp(score, scores, qualities)))
+    def _untried(
+        self, neighbours: Sequence[LadderPoint], value_of: Callable[[LadderPoint], float], wanted: float
+    ) -> list[tuple[tuple[int, int], float]]:
+        """In the sizes of these points, the settings for a score or rate, where that is between two that were tried."""
+        found = []
+        for size in dict.fromkeys((one.width, one.height) for one in neighbours):
+            same = [one for one in self._points if (one.width, one.height) == size and one.encode.score is not None]
+            curve = sorted((value_of(one), one.encode.quality) for one in same)
+            values, qualities = [value for value, _ in curve], [quality for _, quality in curve]
+            if not values[0] < wanted < values[-1]:
+                continue
+            quality = self._settings.variant.encoder.range.nearest(float(np.interp(wanted, values, qualities)))
+            if quality not in qualities:
+                found.append((size, quality))
+        return found
 
     def _rungs(self) -> list[LadderPoint]:
         """The encode nearest to each score, from the top, of those at the hull; none too near to the one above."""

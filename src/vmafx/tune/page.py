@@ -17,19 +17,10 @@ from vmafx.tune.results import CompareResult, LadderPoint, LadderResult, SourceF
 
 
 def comparison_page(result: CompareResult) -> bytes:
-    source = result.source
-    facts = ", ".join(
-        (
-            formatting.size(source.width, source.height),
-            f"{formatting.rate(source.frameRate)} fps",
-            formatting.plural(source.frames, "frame"),
-            f"{result.model}, {formatting.pooling(result.pooling)}",
-            f"{formatting.plural(result.parallel, 'encode')} at the same time",
-        )
-    )
+    facts = _facts(result.source, result.model, result.pooling)
     page = ComparisonPage(
-        source=formatting.name(source.uri),
-        facts=facts,
+        source=formatting.name(result.source.uri),
+        facts=f"{facts}, {formatting.plural(result.parallel, 'encode')} at the same time",
         encoders=[_encoder(variant) for variant in result.variants],
         notes=result.notes,
         failures=result.errors,

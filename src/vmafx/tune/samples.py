@@ -21,7 +21,6 @@ from vmafx.tune.encoding import (
 )
 from vmafx.tune.frames import SourceFrames
 
-SHORT_SECONDS = 8.0  # a shorter source is its own sample
 SAMPLE_SECONDS = 2.0  # of one part: encoders decide on seconds, not on frames
 SHARE = 0.15  # of the source
 MIN_SAMPLES, MAX_SAMPLES = 3, 30
@@ -37,10 +36,8 @@ Range = tuple[int, int]
 def sample_ranges(frames: int, rate: Fraction) -> tuple[Range, ...]:
     """The frames [first, end) of each part, evenly spread; none if the whole source should be used."""
     length = max(1, round(SAMPLE_SECONDS * rate))
-    if frames < SHORT_SECONDS * rate:
-        return ()
     count = min(max(round(frames * SHARE / length), MIN_SAMPLES), MAX_SAMPLES)
-    if count * length * 2 > frames:
+    if count * length * 2 > frames:  # the source is short
         return ()
     gap = (frames - count * length) / count
     starts = [int(gap / 2 + index * (length + gap)) for index in range(count)]

@@ -1,7 +1,9 @@
 """TargetSearch: the setting of an encoder that reaches a score, searched on samples and proven on the whole source."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 import msgspec
 
@@ -25,33 +27,41 @@ from vmafx.tune.search import Goal, Step, next_step
 from vmafx.tune.work_folder import encode_key
 
 MAX_WHOLE_ENCODES = 8
+# Encodes that most searches take, and the least that one may still take as long as it goes on: for the progress.
+USUAL_TRIES, USUAL_PROOFS, LEAST_TRIES = 4.0, 1.5, 0.25
 
 
 class TargetSearch:
     """Searches the setting of each variant for one goal."""
 
     def __init__(self, workshop: Workshop, goal: Goal, on_progress: OnProgress) -> None:
-        self._whole, self._goal, self._on_progress = workshop, goal, on_progress
-        self._done = 0
-        self._total = 1
+        self.whole, self.goal, self._on_progress = workshop, goal, on_progress
+        self._shares = dict[str, float]()  # of each variant
 
     async def run(self, variants: Sequence[Variant]) -> list[VariantResult]:
-        """The result of each variant."""
-        self._total = len(variants)
-        results = list[VariantResult]()
+        """The result of each variant, as many at the same time as there may be encodes. Raises ScoringError."""
+        self._shares = {variant.name: 0.0 for variant in variants}
         for variant in variants:
-            self._whole.tools.library(variant.encoder)
-        await self._whole.check()
+            self.whole.tools.library(variant.encoder)
+        await self.whole.check()
+        slots = asyncio.Semaphore(self.whole.settings.encodes)
         async with AsyncExitStack() as stack:
             samples = await self._open_samples(stack)
-            for variant in variants:
-                results.append(await _VariantSearch(self, variant, samples).run())
-                self._done += 1
-        return _with_savings(results)
+
+            async def search(variant: Variant) -> VariantResult:
+                async with slots:
+                    return await _VariantSearch(self, variant, samples).run()
+
+            try:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(search(variant)) for variant in variants]
+            except* ScoringError as failures:  # of the source
+                raise failures.exceptions[0] from None
+        return _with_savings([task.result() for task in tasks])
 
     async def _open_samples(self, stack: AsyncExitStack) -> Workshop | None:
         """A workshop for the samples of the source; None if it is short."""
-        whole = self._whole
+        whole = self.whole
         rate = frame_rate(whole.source.clip)
         ranges = sample_ranges(whole.source.clip.packets, rate)
         if not ranges:
@@ -61,23 +71,19 @@ class TargetSearch:
         key = encode_key(whole.source.digest, frames, options.encode, whole.tools.identity(LOSSLESS), options.part)
 
         def report(done: int) -> None:
-            self.report("sampling", "samples", min(done / options.frames, 1.0) * 0.1)
+            self._on_progress(TuneProgress("sampling", "the source", min(done / options.frames, 1.0)))
 
         kept = await whole.folder.get_or_make(
             key, "mkv", lambda path: write_samples(whole.source, frames, whole.tools, options, path, report)
         )
         return whole.of_source(await stack.enter_async_context(open_kept(whole.scorer, kept, "reference")))
 
-    def report(self, stage: str, name: str, share: float) -> None:
-        self._on_progress(TuneProgress(stage, name, (self._done + share) / self._total, self._done, self._total))
-
-    @property
-    def goal(self) -> Goal:
-        return self._goal
-
-    @property
-    def whole(self) -> Workshop:
-        return self._whole
+    def report(self, variant: Variant, encode: str, share: float) -> None:
+        """`share` is of the search for this variant; it is 1 only at its end."""
+        self._shares[variant.name] = max(share, self._shares[variant.name])
+        shares = self._shares.values()
+        finished = sum(one == 1 for one in shares)
+        self._on_progress(TuneProgress("searching", encode, sum(shares) / len(shares), finished, len(shares)))
 
 
 def _with_savings(variants: Sequence[VariantResult]) -> list[VariantResult]:
@@ -110,6 +116,7 @@ class _VariantSearch:
                 self._on_whole[step.quality] = await self._try(self._search.whole, step.quality, whole=True)
         except _EncodeFailed as failure:
             self._encodes.append(failure.result)
+        self._search.report(self._variant, self._variant.name, 1.0)
         result = variant_result(self._variant, self._encodes)
         return msgspec.structs.replace(result, target=self._target())
 
@@ -133,23 +140,37 @@ class _VariantSearch:
 
     async def _try(self, workshop: Workshop, quality: float, *, whole: bool) -> float:
         """The score at a setting. Raises _EncodeFailed."""
-        plan, tried = EncodePlan(self._variant, quality), len(self._on_samples) + len(self._on_whole)
-        stage = "encoding" if whole else "searching"
-        share = 1 - 1 / (1 + tried)  # nobody knows how many encodes are to come
-        self._search.report(stage, plan.name, share)
+        plan, count = EncodePlan(self._variant, quality), max(workshop.source.clip.packets, 1)
+        what = plan.name if whole or self._samples is None else f"{plan.name} on samples"
+
+        def report(begun: float, frames: int) -> None:
+            done = begun + min(frames / count, 1.0) / 2  # as if scoring took as long as encoding
+            self._search.report(self._variant, what, self._share(done, whole=whole))
+
+        report(0.0, 0)
         try:
-            kept = await workshop.encode(plan, lambda _: None)
+            kept = await workshop.encode(plan, partial(report, 0.0))
         except ScoringError as error:
             if is_about_source(error):
                 raise
             raise _EncodeFailed(encode_result(plan, error, None)) from error
-        (outcome,) = await workshop.score([kept], lambda _number, _frames: None)
+        (outcome,) = await workshop.score([kept], lambda _number, frames: report(0.5, frames))
         result = encode_result(plan, kept, outcome)
         if isinstance(outcome, ClipFailed):
             raise _EncodeFailed(result)
         if whole:
             self._encodes.append(result)
         return outcome.report.result.score
+
+    def _share(self, begun: float, *, whole: bool) -> float:
+        """How far the search is, with `begun` of an encode: by the encodes that most searches take."""
+        if self._samples is None:
+            done, usual = len(self._on_whole) + begun, USUAL_TRIES
+        else:
+            cost = self._samples.source.clip.packets / max(self._search.whole.source.clip.packets, 1)
+            done = len(self._on_samples) * cost + len(self._on_whole) + begun * (1.0 if whole else cost)
+            usual = (len(self._on_samples) if whole else USUAL_TRIES) * cost + USUAL_PROOFS
+        return done / max(usual, done + LEAST_TRIES)
 
     def _target(self) -> TargetResult | None:
         if not self._on_whole:

@@ -1,11 +1,12 @@
 """WorkFolder: finished encodes by the digest of what they were made from, so that none is made twice."""
 
+import fcntl
 import hashlib
 import os
 import re
 import secrets
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -61,19 +62,45 @@ class WorkFolder:
     """A folder of encodes. Each has a record, which is written last: an encode without one is not finished."""
 
     def __init__(self, folder: Path | None = None, max_bytes: int = MAX_BYTES) -> None:
-        self.folder, self._max_bytes = folder or default_work_folder(), max_bytes
+        self.folder, self._max_bytes = (folder or default_work_folder()).absolute(), max_bytes
+
+    @asynccontextmanager
+    async def in_use(self) -> AsyncIterator[None]:
+        """Open the folder. Until the context ends, nobody else who opens it deletes anything."""
+        with ExitStack() as stack:
+            await in_thread(self.open)
+            await in_thread(stack.enter_context, self._locked(fcntl.LOCK_SH))
+            yield
 
     def open(self) -> None:
-        """Create the folder, and delete the least recently used encodes above the limit, and unfinished ones."""
+        """Create the folder. Unless it is in use, delete unfinished encodes, and above the limit those unused longest.
+
+        Raises ScoringError.
+        """
         try:
             str(self.folder).encode()
         except UnicodeEncodeError:
             raise BadInput("options", f"the name of the folder {printable(str(self.folder))} is not UTF-8") from None
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._prune()
+            with suppress(BlockingIOError), self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB):
+                self._prune()
         except OSError as error:
             raise NodeFault(f"the folder {self.folder} for encodes cannot be used: {error.strerror}") from error
+
+    @contextmanager
+    def _locked(self, operation: int) -> Iterator[None]:
+        """Raises BlockingIOError if others have a lock that this one excludes. Network filesystems may have none."""
+        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                fcntl.flock(fd, operation)
+            except OSError as error:
+                if isinstance(error, BlockingIOError):
+                    raise
+            yield
+        finally:
+            os.close(fd)
 
     async def get(self, key: str, container: str) -> KeptEncode | None:
         """The encode with this key, if there is one."""
@@ -89,6 +116,8 @@ class WorkFolder:
         partial = self.folder / f".{key}-{os.getpid()}-{secrets.token_hex(4)}.{container}{PARTIAL}"
         try:
             facts = await make(partial)
+            if (other := await self.get(key, container)) is not None:  # another process was first, and may be using it
+                return other
             await in_thread(self._finish, partial, path, facts)
         finally:
             with suppress(OSError):

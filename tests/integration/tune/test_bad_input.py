@@ -115,6 +115,8 @@ def test_flags_win_over_the_file(tune: Tune, source: Path) -> None:
     )
     names = list(encodes(tune.json(source, "--config", "tune.yaml")))
     assert names == ["libx264:ultrafast 28", "libx264:ultrafast 38", "libsvtav1:13 30"]
+    names = list(encodes(tune.json(source, "--config", "tune.yaml", "--quality", "40")))
+    assert names == ["libx264:ultrafast 40", "libsvtav1:13 40"]
     other = ("--config", "tune.yaml", "--encoders", "libsvtav1:12")
     assert list(encodes(tune.json(source, *other))) == ["libsvtav1:12 30"]
     assert list(encodes(tune.json(source, *other, "--quality", "40"))) == ["libsvtav1:12 40"]

@@ -80,6 +80,10 @@ def test_every_encoder_keeps_all_frames_and_their_scores_are_those_of_vmafx(
     assert scores_of(tune, source, files) == [encode["score"] for encode in found.values()]
 
 
+def test_the_version_is_that_of_vmafx(tune: Tune) -> None:
+    assert tune.run("--version").stdout == tune.run("--version", program=VMAFX).stdout
+
+
 def test_worse_qualities_have_lower_rates_and_scores_and_curves_are_compared(tune: Tune, source: Path) -> None:
     result = tune.json(source, "--encoders", "libx264:ultrafast,libx264:veryfast", "--quality", "40,20,30")
     first, second = result["variants"]

@@ -142,6 +142,16 @@ def test_a_full_disk_is_named_and_what_was_done_is_kept(tune: Tune, tmp_path: Pa
         assert (again.returncode, '"resumed": true' in again.stdout) == (0, True)
 
 
+def test_a_full_disk_leaves_no_part_of_a_copy(tune: Tune, tmp_path: Path, source: Path) -> None:
+    with TinyDisk(tmp_path / "disk", size=8192) as disk:
+        program = disk.program(tmp_path / "vmaf-tune", VMAF_TUNE)
+        arguments = ("--encoders", "libx264:ultrafast", "--quality", "10", "--quiet", "--work", tune.work)
+        done = tune.run("compare", source, *arguments, "--output", tmp_path / "disk", program=program)
+        assert done.returncode == 3
+        assert done.stderr == f"error: cannot copy the encodes to {tmp_path / 'disk'}: No space left on device\n"
+        assert list(disk.path.iterdir()) == []
+
+
 def test_a_work_folder_that_cannot_be_written_is_named(tune: Tune, source: Path) -> None:
     tune.work.write_bytes(b"")
     done = tune.compare(source, *BOTH)

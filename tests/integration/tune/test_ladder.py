@@ -116,6 +116,17 @@ def test_limits_on_the_rate_are_kept(run_ladder: Run, ladder: dict[str, Any]) ->
     assert "there is no rung: no encode is within the limits" in impossible.stderr
 
 
+def test_a_maximum_rate_is_used_nearly_in_full(run_ladder: Run, ladder: dict[str, Any]) -> None:
+    """Of the first encodes, the best one within it has little more than half of it."""
+    rates = sorted(one["encode"]["bitrate"] for one in ladder["encodes"] if one["height"] == 144)
+    limit = (rates[0] * rates[-1]) ** 0.5
+    arguments = "--heights", "144", "--max-rate", f"{limit:.0f}", "--top", "100", "--json"
+    done = run_ladder("source.mkv", *SMALL, *arguments)
+    assert done.returncode == 0, done.stderr
+    best = json.loads(done.stdout)["rungs"][0]
+    assert 0.85 * limit < best["encode"]["bitrate"] <= limit
+
+
 def test_outputs_are_written(run_ladder: Run, folder: Path) -> None:
     done = run_ladder(
         "source.mkv", *SMALL, "--report", "ladder.html", "--report", "ladder.csv", "--output", "rungs",
@@ -139,6 +150,9 @@ def test_outputs_are_written(run_ladder: Run, folder: Path) -> None:
     [
         (["--heights", "288"], "288 is no height for this ladder; it must be even, 64 or more, and at most the 144"),
         (["--heights", "71"], "71 is no height"),
+        (["--heights", "72.5"], "--heights '72.5' must have whole numbers; use e.g. 1080,720,360"),
+        (["--min-rate", "2M", "--max-rate", "1500k"], "the minimum bitrate of rungs is above the maximum"),
+        (["--top", "80", "--lowest", "90"], "the lowest score 90 is above that of the best rung, 80"),
         (["--encoder", "libx264:warp"], "libx264 has no preset 'warp'"),
         (["--max-rate", "fast"], "--max-rate 'fast' is not a bitrate"),
         (["--spacing", "0"], "--spacing must be 0.5 to 50 points"),

@@ -10,6 +10,14 @@ from tests.support.commands import VMAFX
 from tests.support.tune import FaultyFfmpeg, Tune
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.webserver import WebServer, has
+from vmafx.scoring.request import Source
+from vmafx.scoring.score import Scorer
+from vmafx.tune.compare import TuneProgress, TuneSettings, Workshop, open_source
+from vmafx.tune.encoders import Variant
+from vmafx.tune.encoding import EncoderTools
+from vmafx.tune.search import Goal
+from vmafx.tune.target import TargetSearch
+from vmafx.tune.work_folder import WorkFolder
 
 TARGET, TOLERANCE = 85.0, 1.5
 
@@ -80,6 +88,31 @@ def test_a_long_source_is_searched_on_samples_and_proven_as_a_whole(tune: Tune, 
     kept = tune.kept()
     assert tune.json(long_source, "--encoders", "libx264:ultrafast", "--target-vmaf", "85", "--tolerance", "1.5")
     assert tune.kept() == kept
+
+
+async def test_searches_run_at_the_same_time_and_show_how_far_each_encode_is(tune: Tune, source: Path) -> None:
+    seen = list[TuneProgress]()
+    names = ["libx264:ultrafast", "libx264:superfast"]
+    async with open_source(Scorer(), Source(str(source))) as opened, (folder := WorkFolder(tune.work)).in_use():
+        workshop = Workshop(opened, Scorer(), await EncoderTools.find(), folder, TuneSettings(parallel=2))
+        await TargetSearch(workshop, Goal(TARGET, TOLERANCE), seen.append).run([Variant.parse(one) for one in names])
+    begun = [one.encode.rpartition(" ")[0] for one in seen[:2]]
+    assert begun == names, "both have begun before one has ended"
+    shares = [one.share for one in seen]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1], seen[-1].finished) == (0.0, 1.0, 2)
+    first = {one.share for one in seen if one.encode == seen[0].encode}
+    assert len(first) > 4, "frames that are encoded and scored count"
+
+
+def test_settings_share_the_cores_between_the_encodes_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vmafx.tune.compare.usable_cores", lambda: 16)
+    assert [(one.encodes, one.threads) for one in map(TuneSettings().for_encodes, (1, 2, 8))] == [
+        (1, 16),
+        (2, 8),
+        (4, 4),
+    ]
+    assert TuneSettings(parallel=1).for_encodes(8).threads == 16
 
 
 def test_a_target_that_nothing_reaches_has_the_nearest_score_and_exit_code_1(tune: Tune, source: Path) -> None:

@@ -43,16 +43,22 @@ def test_a_file_says_what_to_try(file: Path) -> None:
         - libx264:slow
         - {encoder: libsvtav1, preset: 8, qualities: [30, 40.0]}
         qualities: [20, 26]
-        targetVmaf: 93.5
-        tolerance: 1
         """,
     )
-    assert (config.qualities, config.targetVmaf, config.tolerance) == ((20.0, 26.0), 93.5, 1.0)
     variants = config.variants(TOOLS)
     assert [one.variant.name for one in variants] == ["libx264", "libx264:slow", "libsvtav1"]
     assert [plan.name for plan in config.plans(variants)] == [
         "libx264 20", "libx264 26", "libx264:slow 20", "libx264:slow 26", "libsvtav1 30", "libsvtav1 40",
     ]  # fmt: skip
+
+
+def test_a_file_says_which_score_to_search(file: Path) -> None:
+    config = read(file, "encoders: [libx264]\ntargetVmaf: 93.5\ntolerance: 1")
+    assert (config.targetVmaf, config.tolerance) == (93.5, 1.0)
+    for qualities in ("qualities: [20]", "encoders: [{encoder: libx264, qualities: [20]}]"):
+        assert refusal(file, f"targetVmaf: 93\n{qualities}") == (
+            "has qualities and targetVmaf, which searches among all; remove one"
+        )
 
 
 def test_options_of_an_encoder_make_another_variant(file: Path) -> None:

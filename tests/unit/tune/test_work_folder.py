@@ -76,6 +76,19 @@ async def test_an_encode_that_is_cancelled_leaves_nothing(folder: WorkFolder) ->
     assert names(folder) == set()
 
 
+async def test_an_encode_that_another_process_has_finished_first_is_not_replaced(folder: WorkFolder) -> None:
+    """With another number of threads, encoders write other bytes."""
+
+    async def make(path: Path) -> EncodeFacts:
+        await WorkFolder(folder.folder).get_or_make(KEY, "mp4", write)
+        path.write_bytes(b"longer than that")
+        return EncodeFacts(frames=12, bytes=16, seconds=0.5, rate=25.0)
+
+    kept = await folder.get_or_make(KEY, "mp4", make)
+    assert (kept.facts, kept.path.read_bytes()) == (FACTS, CONTENT)
+    assert len(names(folder)) == 2
+
+
 @pytest.mark.parametrize("record", [b"", b"{}", b"[]", b"{\"frames\": 0, \"bytes\": 7, \"seconds\": 1, \"rate\": 25}",
     b"\xff", b"{\"frames\": 12, \"bytes\": 6, \"seconds\": 1, \"rate\": 25}", b"[" * 100_000, None])  # fmt: skip
 async def test_a_damaged_record_makes_the_encode_again(folder: WorkFolder, record: bytes | None) -> None:
@@ -112,6 +125,24 @@ def test_the_least_recently_used_encodes_above_the_limit_are_deleted(folder: Wor
     assert len(names(folder)) == 4
     WorkFolder(folder.folder, max_bytes=0).open()
     assert names(folder) == set()
+
+
+async def test_nothing_is_deleted_while_another_process_uses_the_folder(folder: WorkFolder) -> None:
+    other = WorkFolder(folder.folder, max_bytes=0)
+    async with folder.in_use(), other.in_use():
+        keep(folder, KEY, 100, used=0)
+        partial = folder.folder / f".{KEY}-99999999-0123abcd.mp4.part"
+        partial.write_bytes(b"half")  # in a container, the numbers of processes are others
+        other.open()
+        assert len(names(folder)) == 3
+    other.open()
+    assert names(folder) == set()
+
+
+def test_paths_of_encodes_do_not_depend_on_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative one with a colon would also be a protocol for FFmpeg."""
+    monkeypatch.chdir(tmp_path)
+    assert WorkFolder(Path("12:30")).folder == tmp_path / "12:30"
 
 
 async def test_an_encode_that_is_found_counts_as_used(folder: WorkFolder) -> None:

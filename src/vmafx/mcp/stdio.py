@@ -2,11 +2,12 @@
 
 import asyncio
 import os
+import queue
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, TextIO, cast
 
 import anyio
 from mcp.server.lowlevel import Server
@@ -24,12 +25,12 @@ async def serve_stdio(server: Server[Any], stop: asyncio.Event, on_end: Callable
 
     Raises NodeFault if there is no standard input or output.
     """
-    lines = _Lines(_open_stdin(), on_end)
-    # The SDK reads standard input in a thread that keeps the process from ending.
-    stdin = cast("anyio.AsyncFile[str]", lines)
+    lines, output = _Lines(_claim(sys.stdin, "rb"), on_end), _Output(_claim(sys.stdout, "wb"))
+    # The SDK reads and writes in threads that keep the process from ending while the client does neither.
+    stdin, stdout = cast("anyio.AsyncFile[str]", lines), cast("anyio.AsyncFile[str]", output)
 
     async def serve() -> None:
-        async with stdio_server(stdin=stdin) as (read, write):
+        async with stdio_server(stdin=stdin, stdout=stdout) as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
     serving, stopping = asyncio.create_task(serve()), asyncio.create_task(stop.wait())
@@ -44,16 +45,19 @@ async def serve_stdio(server: Server[Any], stop: asyncio.Event, on_end: Callable
         await asyncio.wait({serving, stopping})
 
 
-def _open_stdin() -> BinaryIO:
-    """Standard input on a descriptor of its own; child processes and libraries get an empty one."""
-    if sys.stdin is None or sys.stdout is None:
+def _claim(stream: TextIO | None, mode: Literal["rb", "wb"]) -> BinaryIO:
+    """Standard input or output on a descriptor of its own.
+
+    Child processes and libraries get an empty input, and standard error as their output.
+    """
+    if stream is None:
         raise NodeFault("standard input or output is closed; let a client start this server, or use --http-address")
-    fd = os.dup(sys.stdin.fileno())
+    fd = os.dup(stream.fileno())
     os.set_blocking(fd, True)
-    empty = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(empty, sys.stdin.fileno())
-    os.close(empty)
-    return os.fdopen(fd, "rb")
+    other = os.open(os.devnull, os.O_RDWR) if mode == "rb" or sys.stderr is None else os.dup(sys.stderr.fileno())
+    os.dup2(other, stream.fileno())
+    os.close(other)
+    return os.fdopen(fd, mode)
 
 
 class _Lines:
@@ -94,3 +98,41 @@ class _Lines:
             self._room.acquire()
             with suppress(RuntimeError):  # the loop has ended, and the process will
                 self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+
+
+class _Output:
+    """Standard output, written by a thread that does not keep the process from ending if the client does not read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._texts: queue.SimpleQueue[tuple[str, asyncio.Future[None]]] = queue.SimpleQueue()
+        threading.Thread(target=self._write, args=(file,), daemon=True).start()
+
+    async def write(self, text: str) -> None:
+        written = self._loop.create_future()
+        self._texts.put((text, written))
+        await written
+
+    async def flush(self) -> None:
+        """What was written is flushed."""
+
+    def _write(self, file: BinaryIO) -> None:
+        while True:
+            text, written = self._texts.get()
+            failure: OSError | None = None
+            try:
+                file.write(text.encode())
+                file.flush()
+            except OSError as error:  # the client has closed its end
+                failure = error
+            with suppress(RuntimeError):  # the loop has ended, and the process will
+                self._loop.call_soon_threadsafe(_settle, written, failure)
+
+
+def _settle(written: asyncio.Future[None], failure: OSError | None) -> None:
+    if written.done():  # the write was cancelled
+        return
+    if failure is None:
+        written.set_result(None)
+    else:
+        written.set_exception(failure)

@@ -30,6 +30,11 @@ from tests.support.tune import HALF_THEN_HANG, FaultyFfmpeg, encodes
 from tests.support.waiting import PATIENCE, eventually
 from vmafx.mcp.stdio import MAX_LINE
 
+INITIALIZE = {
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
 TWO_ENCODERS = {"encoders": ["libx264:ultrafast", "libx265:ultrafast"], "qualities": [30]}
 
 
@@ -179,9 +184,7 @@ async def test_sigterm_ends_a_server_whose_standard_input_is_open_and_nothing_el
     assert process.stdout is not None
     arguments = {"reference": str(clips / "reference.mkv"), "distorted": str(clips / "distorted.mp4"), "wait": 150}
     for message in (
-        {"id": 1, "method": "initialize", "params": {
-            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"},
-        }},
+        INITIALIZE,
         {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/call", "params": {"name": "score", "arguments": arguments}},
     ):  # fmt: skip
@@ -194,6 +197,27 @@ async def test_sigterm_ends_a_server_whose_standard_input_is_open_and_nothing_el
     printed, logged = await process.communicate()
     assert (process.returncode, printed) == (0, b"")
     assert b"Traceback" not in logged
+
+
+async def test_sigterm_ends_a_server_whose_client_does_not_read(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", MODULE, cwd=tmp_path, env=StdioServer(tmp_path).environment,
+        stdin=asyncio.subprocess.PIPE, stdout=writing,
+    )  # fmt: skip
+    assert process.stdin is not None
+    messages = (INITIALIZE, {"method": "notifications/initialized"}, {"id": 2, "method": "tools/list"})
+    process.stdin.writelines(json.dumps({"jsonrpc": "2.0", **one}).encode() + b"\n" for one in messages)
+    await eventually(lambda: is_writing_to_a_full_pipe(process.pid), "the server waits for its client to read")
+    process.terminate()
+    assert await process.wait() == 0
+    os.close(writing)
+    os.close(reading)
+
+
+def is_writing_to_a_full_pipe(pid: int) -> bool:
+    return any("pipe_write" in task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/wchan"))
 
 
 async def test_a_message_that_is_too_long_ends_the_server(tmp_path: Path) -> None:

@@ -26,12 +26,13 @@ from tests.support.sample_streams import FRAMES, Stream, base, config, corrected
 from vmafx import logs
 from vmafx.devcluster import paths
 from vmafx.scoring.learned import encode_model
+from vmafx.scoring.result import MODEL_FEATURES
 from vmafx.segments import SegmentLog
 from vmafx.training.config import TrainingConfig
 from vmafx.training.learner import Learner
 from vmafx.training.network import Array
 from vmafx.training.online import OnlineTraining
-from vmafx.training.samples import FEATURES, SamplePush, SampleSource, encode_batch, make_batch
+from vmafx.training.samples import SamplePush, SampleSource, encode_batch, make_batch
 
 HERE = Path(__file__).parent
 OURS = "vmafx"
@@ -151,7 +152,7 @@ def measure_trainer(clips: int) -> None:
 def _columns(features: Array) -> list[dict[str, list[float]]]:
     """The features and scores of each clip, as a worker has them."""
     table = np.column_stack([features, base().predict(features)])
-    names = (*FEATURES, "vmaf")
+    names = (*MODEL_FEATURES, "vmaf")
     clips = table.reshape(-1, FRAMES, len(names))
     return [{name: clip[:, column].tolist() for column, name in enumerate(names)} for clip in clips]
 

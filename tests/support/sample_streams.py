@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tests.support.video import FFMPEG
-from vmafx.training.base_model import SvrModel, embedded_model
+from vmafx.scoring.svr_model import SvrModel, embedded_model
 from vmafx.training.config import TrainingConfig
 from vmafx.training.distillation import HIGHEST, LOWEST, StartingModel, distill, plausible_features
 from vmafx.training.network import Array

@@ -7,10 +7,11 @@ from functools import cache
 import numpy as np
 
 from tests.support.sample_streams import base
+from vmafx.scoring.result import MODEL_FEATURES
 from vmafx.training.distillation import plausible_features
 from vmafx.training.held_out import is_held_out
 from vmafx.training.network import Array
-from vmafx.training.samples import FEATURES, SampleBatch, SamplePush, SampleSource, encode_batch, make_batch
+from vmafx.training.samples import SampleBatch, SamplePush, SampleSource, encode_batch, make_batch
 
 BASE = "vmaf_v0.6.1"
 NAMESPACE, NODE = "films", "n1"
@@ -36,7 +37,7 @@ def mean_score(seed: int, count: int = 50) -> float:
 
 def batch(seed: int = 0, count: int = 50) -> SampleBatch:
     features, scores = frames(seed, count)
-    values = {name: list(features[:, column]) for column, name in enumerate(FEATURES)}
+    values = {name: list(features[:, column]) for column, name in enumerate(MODEL_FEATURES)}
     made = make_batch(BASE, range(count), {**values, "vmaf": list(scores)})
     assert made is not None
     return made
@@ -44,7 +45,7 @@ def batch(seed: int = 0, count: int = 50) -> SampleBatch:
 
 def teacher_score(batch: SampleBatch) -> float:
     """The mean of the teacher's scores in a batch."""
-    scores = batch.rows()[len(FEATURES) :: len(FEATURES) + 1]
+    scores = batch.rows()[len(MODEL_FEATURES) :: len(MODEL_FEATURES) + 1]
     return sum(scores) / len(scores)
 
 

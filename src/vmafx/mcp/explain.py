@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from vmafx.api.fields import doc
 from vmafx.scoring.errors import BadInput, NodeFault
-from vmafx.scoring.result import Report
-from vmafx.training.base_model import Array, SvrModel, embedded_model
-from vmafx.training.samples import FEATURES
+from vmafx.scoring.result import MODEL_FEATURES, Report
+from vmafx.scoring.svr_model import Array, SvrModel, embedded_model
 
 MAX_EVALUATED = 1500  # frames whose points are divided among features, evenly spread
 MAX_CHECKED = 200  # frames whose scores the model must reproduce
@@ -204,7 +203,7 @@ class _Attribution:
 
 def _attribute(report: Report, scores: Array, model: SvrModel | None) -> _Attribution | None:
     """None without a model that reproduces the scores."""
-    columns = [_column(report, name) for name in FEATURES]
+    columns = [_column(report, name) for name in MODEL_FEATURES]
     if model is None or None in columns:
         return None
     values = np.column_stack([np.array(report.values[name]) for name in columns if name is not None])
@@ -226,13 +225,13 @@ def _spread(count: int, most: int) -> NDArray[np.int64]:
 
 def _shapley(model: SvrModel, values: Array) -> dict[str, Array]:
     """Points by feature for each row: what the score gains when the loss of a feature is removed, over all orders."""
-    losses = [index for index, name in enumerate(FEATURES) if name in LOSSLESS]
+    losses = [index for index, name in enumerate(MODEL_FEATURES) if name in LOSSLESS]
     scores: dict[frozenset[int], Array] = {}
     for size in range(len(losses) + 1):
         for removed in itertools.combinations(losses, size):
             changed = values.copy()
             for index in removed:
-                changed[:, index] = LOSSLESS[FEATURES[index]]
+                changed[:, index] = LOSSLESS[MODEL_FEATURES[index]]
             scores[frozenset(removed)] = model.predict(changed)
     count = len(losses)
     points = {}
@@ -243,7 +242,7 @@ def _shapley(model: SvrModel, values: Array) -> dict[str, Array]:
             weight = 1 / (count * math.comb(count - 1, size))
             for removed in itertools.combinations(others, size):
                 total += weight * (scores[frozenset((*removed, index))] - scores[frozenset(removed)])
-        points[FEATURES[index]] = total
+        points[MODEL_FEATURES[index]] = total
     return points
 
 

@@ -19,6 +19,7 @@ failure is a class of errors.py.
     plan.py          the common format of two clips; refuses pairs that cannot be compared
     notes.py         notes about conversions and other facts that affect a score
     learned.py       learned models: a small network on the features of an engine
+    svr_model.py     models of libvmaf, support vector regressions, from a file or a program that contains them
     artifact.py      learned models as OCI artifacts: manifest, media types and digests
     models.py        VMAF models: built into libvmaf, from a file, or learned
     pooling.py       mean, harmonic mean and percentiles of frame values

@@ -10,6 +10,9 @@ import msgspec
 Column: TypeAlias = "array[float]"  # typecode d; a value per frame
 FrameNumbers: TypeAlias = "array[int]"  # typecode q
 
+# What the models of libvmaf score: columns of results, in the order of trained models and samples.
+MODEL_FEATURES = ("adm2", "motion2", "vif_scale0", "vif_scale1", "vif_scale2", "vif_scale3")
+
 
 class FeatureStatistics(msgspec.Struct, frozen=True):
     """A feature pooled over all frames. `percentiles` has p1, p5, p10, p25, p50, p75, p90, p95 and p99.
@@ -57,17 +60,22 @@ class ClipFacts(msgspec.Struct, frozen=True):
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """What scored the clips, with its versions."""
+    """What scored the clips, with its versions: libvmaf in an ffmpeg, or torch on a device."""
 
-    ffmpeg: str
-    libvmaf: str
+    ffmpeg: str = ""
+    libvmaf: str = ""
     backend: str = "cpu"
     decoder: str = ""
+    torch: str = ""
+    triton: str = ""
+    device: str = ""
 
     @property
     def versions(self) -> str:
         """The engine as shown to people."""
-        return f"libvmaf {self.libvmaf}, ffmpeg {self.ffmpeg}"
+        if not self.torch:
+            return f"libvmaf {self.libvmaf}, ffmpeg {self.ffmpeg}"
+        return f"torch {self.torch}{f', Triton {self.triton}' if self.triton else ''} on {self.device}"
 
 
 class ScoreResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from vmafx.scoring.engines.ffmpeg import ffmpeg_path
 from vmafx.scoring.learned import LearnedModel
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.models import MAX_MODEL_BYTES, open_model
-from vmafx.training.base_model import SvrModel, embedded_model, parse_model
+from vmafx.scoring.svr_model import SvrModel, embedded_model, parse_model
 from vmafx.training.distillation import StartingModel, continue_from, distill
 
 

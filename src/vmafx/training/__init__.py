@@ -17,7 +17,6 @@ A library: it knows no Kubernetes. trainer/ runs it as a process.
     versions.py        the versions of the model, on disk
     registry.py        pushes versions to an OCI registry
 
-    base_model.py      a model of libvmaf, a support vector regression, from a file or an engine
     distillation.py    the network that a training starts from, fitted to a base model
     network.py         the network in training: parameters, predictions, gradient, normalisation of features
     learner.py         Learner: online SGD with averaged weights; checkpoints and rollbacks of its state

@@ -16,7 +16,8 @@ from threadpoolctl import threadpool_limits
 
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.learned import LearnedModel
-from vmafx.training.base_model import SvrModel
+from vmafx.scoring.result import MODEL_FEATURES
+from vmafx.scoring.svr_model import SvrModel
 from vmafx.training.network import (
     INPUTS,
     MIN_DEVIATION,
@@ -28,7 +29,6 @@ from vmafx.training.network import (
     scores,
     to_model,
 )
-from vmafx.training.samples import FEATURES
 
 UNITS = 16
 POINTS_TO_FIT = 4000
@@ -38,10 +38,10 @@ MAX_DAMPING = 1e8
 MAX_TARGET = 10.0  # 1000 points; those of libvmaf reach 1.5
 
 # Ranges of the features of frames that can occur; contrast enhancement gives more than 1.
-LOWEST = np.zeros(len(FEATURES))
+LOWEST = np.zeros(len(MODEL_FEATURES))
 HIGHEST = np.array([1.3, 40.0, 1.4, 1.3, 1.3, 1.3])
 LOSSLESS = np.array([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
-MOTION = FEATURES.index("motion2")
+MOTION = MODEL_FEATURES.index("motion2")
 
 
 class StartingModel(msgspec.Struct, frozen=True):

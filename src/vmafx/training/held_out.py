@@ -4,12 +4,12 @@ import hashlib
 
 import numpy as np
 
+from vmafx.scoring.result import MODEL_FEATURES
 from vmafx.training.network import Array
-from vmafx.training.samples import FEATURES
 from vmafx.training.status import Quality
 
 WINDOW = 2000
-COLUMNS = len(FEATURES) + 2  # features, target, clip
+COLUMNS = len(MODEL_FEATURES) + 2  # features, target, clip
 HOLD_OUT_EVERY = 10  # clips
 
 

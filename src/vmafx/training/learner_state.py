@@ -5,12 +5,12 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from vmafx.scoring.result import MODEL_FEATURES
 from vmafx.training.config import TrainingConfig
 from vmafx.training.distillation import StartingModel
 from vmafx.training.divergence import LossComparison
 from vmafx.training.held_out import COLUMNS as HELD_OUT_COLUMNS
 from vmafx.training.network import INPUTS, Array, Normalisation, from_model, unit_count
-from vmafx.training.samples import FEATURES
 from vmafx.training.shuffle_buffer import COLUMNS
 
 LIVE, VELOCITY, AVERAGE, REFERENCE = range(4)  # rows of the weights
@@ -87,8 +87,8 @@ def _check_shapes(state: LearnerState) -> None:
         raise ValueError("the weights do not have four rows")
     unit_count(state.weights.shape[1])
     expected = {
-        "mean": (state.normalisation.mean, (len(FEATURES),)),
-        "deviation": (state.normalisation.deviation, (len(FEATURES),)),
+        "mean": (state.normalisation.mean, (len(MODEL_FEATURES),)),
+        "deviation": (state.normalisation.deviation, (len(MODEL_FEATURES),)),
         "moments": (state.moments, (INPUTS, INPUTS)),
         "pending": (state.pending, (len(state.pending), COLUMNS)),
         "held_out": (state.held_out, (len(state.held_out), HELD_OUT_COLUMNS)),

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.learned import LearnedModel
-from vmafx.training.samples import FEATURES
+from vmafx.scoring.result import MODEL_FEATURES
 
 Array = NDArray[np.float64]
 
 POINTS = 100.0  # of score, per unit of prediction
-INPUTS = len(FEATURES) + 1  # the last one is always 1
+INPUTS = len(MODEL_FEATURES) + 1  # the last one is always 1
 MAX_UNITS = 256
 MIN_DEVIATION = 0.01  # of a feature that hardly varies
 
@@ -107,11 +107,11 @@ class Backpropagation:
 
 def from_model(model: LearnedModel) -> tuple[Array, Normalisation]:
     """The parameters of a learned model. Raises BadInput if it is for other features or too large."""
-    if sorted(model.features) != sorted(FEATURES):
-        raise BadInput("model", f"a training starts from a model with the features {', '.join(FEATURES)}")
+    if sorted(model.features) != sorted(MODEL_FEATURES):
+        raise BadInput("model", f"a training starts from a model with the features {', '.join(MODEL_FEATURES)}")
     if len(model.hidden) > MAX_UNITS:
         raise BadInput("model", f"a training starts from a model with at most {MAX_UNITS} hidden units")
-    order = [model.features.index(name) for name in FEATURES]
+    order = [model.features.index(name) for name in MODEL_FEATURES]
     hidden = np.column_stack([np.array(model.hidden)[:, order], model.bias])
     parameters = np.concatenate([hidden.ravel(), model.output, [model.offset]])
     return parameters, Normalisation(np.array(model.mean)[order], np.array(model.deviation)[order])
@@ -122,7 +122,7 @@ def to_model(parameters: Array, normalisation: Normalisation, base: str) -> Lear
     hidden = parameters[: units * INPUTS].reshape(units, INPUTS)
     return LearnedModel(
         base=base,
-        features=FEATURES,
+        features=MODEL_FEATURES,
         mean=tuple(normalisation.mean.tolist()),
         deviation=tuple(normalisation.deviation.tolist()),
         hidden=tuple(map(tuple, hidden[:, :-1].tolist())),

@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from vmafx.scoring.result import MODEL_FEATURES
+
 MAX_SAMPLES = 300  # of a clip
 MAX_BATCH_BYTES = 64 << 10
-FEATURES = ("adm2", "motion2", "vif_scale0", "vif_scale1", "vif_scale2", "vif_scale3")  # of all models that libvmaf has
 # By feature: adm2 and vif are 0 to 1, and more for enhanced clips; motion2 is a mean difference of 8-bit pixels.
-FEATURE_LIMITS = {name: (-0.1, 256.0 if name == "motion2" else 2.0) for name in FEATURES}
+FEATURE_LIMITS = {name: (-0.1, 256.0 if name == "motion2" else 2.0) for name in MODEL_FEATURES}
 SCORE_LIMITS = (0.0, 100.0)
 
 
@@ -36,7 +37,7 @@ class SampleSource(msgspec.Struct, frozen=True):
 
 
 class SampleBatch(msgspec.Struct, frozen=True):
-    """The samples of one attempt: `values` has the features of a frame, in the order of FEATURES, and then its score.
+    """The samples of one attempt: `values` has the MODEL_FEATURES of each frame, and then its score.
 
     Numbers are packed little-endian, since a batch is mostly numbers: uint32 frames, float32 values.
     """
@@ -54,12 +55,12 @@ class SampleBatch(msgspec.Struct, frozen=True):
         return _unpack("I", self.frames)
 
     def rows(self) -> "array[float]":
-        """The values of all frames, one after the other: len(FEATURES) features and a score each."""
+        """The values of all frames, one after the other: len(MODEL_FEATURES) features and a score each."""
         return _unpack("f", self.values)
 
     def check(self) -> None:
         """Raise InvalidSamples unless every number is plausible."""
-        columns = len(FEATURES) + 1
+        columns = len(MODEL_FEATURES) + 1
         if not 0 < self.count <= MAX_SAMPLES or len(self.frames) % 4:
             raise InvalidSamples(f"a batch has 1 to {MAX_SAMPLES} samples, not {self.count}")
         if len(self.values) != 4 * columns * self.count:
@@ -68,7 +69,7 @@ class SampleBatch(msgspec.Struct, frozen=True):
         if any(later <= earlier for earlier, later in pairwise(frames)):
             raise InvalidSamples("frame numbers do not increase")
         rows = self.rows()
-        for column, name in enumerate((*FEATURES, "score")):
+        for column, name in enumerate((*MODEL_FEATURES, "score")):
             values = rows[column::columns]
             low, high = FEATURE_LIMITS.get(name, SCORE_LIMITS)
             if not all(low <= value <= high for value in values):  # false for NaN too
@@ -107,7 +108,7 @@ def make_batch(
 
     `teacher` is the column with the scores of `model`.
     """
-    columns = [values.get(name) for name in (*FEATURES, teacher)]
+    columns = [values.get(name) for name in (*MODEL_FEATURES, teacher)]
     if not numbers or any(column is None for column in columns):
         return None
     step = math.ceil(len(numbers) / MAX_SAMPLES)

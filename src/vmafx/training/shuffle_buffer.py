@@ -7,11 +7,11 @@ sequence of samples, not on how it is divided into calls.
 
 import numpy as np
 
+from vmafx.scoring.result import MODEL_FEATURES
 from vmafx.training.network import Array
-from vmafx.training.samples import FEATURES
 
 SIZE = 2048  # about the samples of seven clips
-COLUMNS = len(FEATURES) + 2  # features, target, weight
+COLUMNS = len(MODEL_FEATURES) + 2  # features, target, weight
 
 
 class ShuffleBuffer:

@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vmafx.scoring.result import MODEL_FEATURES
 from vmafx.training.network import Array
-from vmafx.training.samples import FEATURES, SCORE_LIMITS, SampleBatch
+from vmafx.training.samples import SCORE_LIMITS, SampleBatch
 
 HUMAN_WEIGHT = 10.0
 
 
 class LabelledFrames(NamedTuple):
-    """Rows of features, in the order of FEATURES, with a target (0 to 100) and a weight each."""
+    """Rows of features, in the order of MODEL_FEATURES, with a target (0 to 100) and a weight each."""
 
     features: Array
     targets: Array
@@ -25,7 +26,7 @@ class LabelledFrames(NamedTuple):
 
 def labelled_frames(batch: SampleBatch, human_score: float | None = None) -> LabelledFrames:
     """The frames of a batch that was checked."""
-    rows = np.frombuffer(batch.values, "<f4").reshape(-1, len(FEATURES) + 1).astype(np.float64)
+    rows = np.frombuffer(batch.values, "<f4").reshape(-1, len(MODEL_FEATURES) + 1).astype(np.float64)
     features, targets = rows[:, :-1], rows[:, -1]
     if human_score is None:
         return LabelledFrames(features, targets, np.ones(len(rows)))

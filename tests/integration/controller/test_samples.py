@@ -28,12 +28,13 @@ from vmafx.jobs.sample_token import AttemptClaims, TrainerClaims, sign, trainer_
 from vmafx.kube import JOBS, NODES, TRAININGS, Client, ObjectKey
 from vmafx.kube.core import SECRETS
 from vmafx.runtime.metrics import Metrics
-from vmafx.training.samples import FEATURES, MAX_BATCH_BYTES, SampleSource, encode_batch, make_batch
+from vmafx.scoring.result import MODEL_FEATURES
+from vmafx.training.samples import MAX_BATCH_BYTES, SampleSource, encode_batch, make_batch
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
 Reply = wire.PushSamplesResponse
-VALUES = {name: [0.5, 0.6, 0.7] for name in FEATURES} | {"vmaf": [90.0, 91.0, 92.0]}
+VALUES = {name: [0.5, 0.6, 0.7] for name in MODEL_FEATURES} | {"vmaf": [90.0, 91.0, 92.0]}
 _made = make_batch("vmaf_v0.6.1", [0, 1, 2], VALUES)
 assert _made is not None
 BATCH = encode_batch(_made)

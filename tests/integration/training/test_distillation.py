@@ -10,9 +10,9 @@ from tests.oracle import clips
 from tests.oracle.clips import pair
 from tests.oracle.libvmaf import score_clips
 from tests.support.video import FFMPEG, SIZE
-from vmafx.training.base_model import embedded_model
+from vmafx.scoring.result import MODEL_FEATURES
+from vmafx.scoring.svr_model import embedded_model
 from vmafx.training.distillation import distill
-from vmafx.training.samples import FEATURES
 
 SCENES = (clips.panning, clips.hard_cut, clips.still, clips.gradients, clips.dark)
 DISTORTIONS = (clips.unchanged, clips.grain, clips.banding, clips.blur, clips.rescaled, clips.less_contrast)
@@ -30,10 +30,10 @@ def test_a_distilled_model_scores_real_frames_as_libvmaf(name: str, tmp_path: Pa
             model=f"version={name}",
         )
     ]
-    columns = {feature: [getattr(frame, feature) for frame in frames] for feature in FEATURES}
+    columns = {feature: [getattr(frame, feature) for frame in frames] for feature in MODEL_FEATURES}
     scores = np.array([frame.score for frame in frames])
     base = embedded_model(name, FFMPEG)
-    assert base.predict(np.array([columns[feature] for feature in FEATURES]).T) == pytest.approx(scores, abs=1e-3)
+    assert base.predict(np.array([columns[feature] for feature in MODEL_FEATURES]).T) == pytest.approx(scores, abs=1e-3)
     assert np.ptp(scores) > 50, "clips of all qualities"
 
     errors = np.array(distill(base).model.predict(columns)) - scores

@@ -17,7 +17,8 @@ from tests.support.waiting import until
 from tests.support.worker_command import Worker, attempt
 from vmafx.jobs.attempt import AttemptSpec, decode_result
 from vmafx.operator.job.pod import COMMAND
-from vmafx.training.samples import FEATURES, MAX_SAMPLES, decode_batch
+from vmafx.scoring.result import MODEL_FEATURES
+from vmafx.training.samples import MAX_SAMPLES, decode_batch
 
 
 def samples_log(log: str) -> list[str]:
@@ -36,7 +37,7 @@ def test_samples_are_written_to_a_file_only_if_asked(worker: Worker, worker_clip
     assert teacher_score(batch) == pytest.approx(result.score, abs=1e-3)
     report = list(csv.DictReader(output.read_text().splitlines()))
     assert batch.frame_numbers().tolist() == [int(frame["frame"]) for frame in report]
-    values = [float(frame[name]) for frame in report for name in (*FEATURES, "vmaf")]
+    values = [float(frame[name]) for frame in report for name in (*MODEL_FEATURES, "vmaf")]
     assert batch.rows().tolist() == pytest.approx(values, abs=1e-5)
 
 

@@ -11,9 +11,8 @@ from tests.support.reports import make_report
 from tests.support.video import FFMPEG
 from vmafx.mcp.explain import LOSSLESS, MEANINGS, Explanation, _shapley, explain, known_model
 from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS
-from vmafx.scoring.result import Report
-from vmafx.training.base_model import SvrModel, embedded_model
-from vmafx.training.samples import FEATURES
+from vmafx.scoring.result import MODEL_FEATURES, Report
+from vmafx.scoring.svr_model import SvrModel, embedded_model
 
 MODEL = embedded_model("vmaf_v0.6.1", FFMPEG)
 FRAMES = 100
@@ -28,7 +27,7 @@ def features(seed: int = 5, frames: int = FRAMES) -> dict[str, list[float]]:
 
 
 def report(model: SvrModel, values: dict[str, list[float]], rate: float | None = 25.0) -> Report:
-    rows = np.column_stack([values[name] for name in FEATURES])
+    rows = np.column_stack([values[name] for name in MODEL_FEATURES])
     extras = {f"integer_{name}": column for name, column in values.items()}
     return make_report(list(model.predict(rows)), extras=extras, rate=rate)
 
@@ -51,14 +50,14 @@ def test_the_points_of_features_and_the_rest_are_all_that_is_lost() -> None:
 
 def test_the_points_of_a_feature_are_its_mean_gain_over_all_orders() -> None:
     """As Shapley values are defined, beside the closed form that is used."""
-    values = np.column_stack([features(frames=3)[name] for name in FEATURES])
+    values = np.column_stack([features(frames=3)[name] for name in MODEL_FEATURES])
     found, orders = _shapley(MODEL, values), list(itertools.permutations(LOSSLESS))
     gains = dict.fromkeys(LOSSLESS, np.zeros(3))
     for order in orders:
         changed = values.copy()
         for name in order:
             before = MODEL.predict(changed)
-            changed[:, FEATURES.index(name)] = 1.0
+            changed[:, MODEL_FEATURES.index(name)] = 1.0
             gains[name] = gains[name] + (MODEL.predict(changed) - before) / len(orders)
     for name, points in found.items():
         assert points == pytest.approx(gains[name], abs=1e-9)
@@ -122,4 +121,4 @@ def test_models_that_the_engine_does_not_have_are_not_known(tmp_path: Path) -> N
     assert known_model("vmaf_v0.6.1", tmp_path / "missing") is None
     assert known_model("mine.json", FFMPEG) is None
     assert all(known_model(name, FFMPEG) is not None for name in BUILT_IN_MODELS)
-    assert set(MEANINGS) == {*LOSSLESS, "motion2"} == set(FEATURES)
+    assert set(MEANINGS) == {*LOSSLESS, "motion2"} == set(MODEL_FEATURES)

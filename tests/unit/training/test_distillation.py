@@ -7,12 +7,12 @@ from threadpoolctl import threadpool_limits
 
 from tests.support.sample_streams import base, start
 from tests.support.video import FFMPEG
-from tests.unit.training.test_base_model import model_json
+from tests.unit.scoring.test_svr_model import model_json
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.learned import decode_model, encode_model
-from vmafx.training.base_model import embedded_model, parse_model
+from vmafx.scoring.result import MODEL_FEATURES
+from vmafx.scoring.svr_model import embedded_model, parse_model
 from vmafx.training.distillation import continue_from, distill, plausible_features
-from vmafx.training.samples import FEATURES
 
 
 @pytest.mark.parametrize("name", ["vmaf_v0.6.1", "vmaf_4k_v0.6.1"])
@@ -22,7 +22,7 @@ def test_a_distilled_model_predicts_as_its_base(name: str) -> None:
     assert distilled.rms_error is not None
     assert distilled.max_error is not None
     features = plausible_features(model, 1000, np.random.default_rng(99))
-    columns = {feature: column.tolist() for feature, column in zip(FEATURES, features.T, strict=True)}
+    columns = {feature: column.tolist() for feature, column in zip(MODEL_FEATURES, features.T, strict=True)}
     errors = np.array(distilled.model.predict(columns)) - model.predict(features)
     assert np.sqrt(np.mean(errors**2)) < 0.1
     assert np.sqrt(np.mean(errors**2)) == pytest.approx(distilled.rms_error, rel=0.5)

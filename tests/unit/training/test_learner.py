@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sample_streams import Stream, base, config, frames_of_clips, start
+from vmafx.scoring.result import MODEL_FEATURES
 from vmafx.training.learner import NORMALISE_EVERY, RECOVER_AFTER, Learner
 from vmafx.training.learner_state import InvalidState
-from vmafx.training.samples import FEATURES
 from vmafx.training.shuffle_buffer import SIZE
 from vmafx.training.status import Quality
 
@@ -67,7 +67,7 @@ def test_a_changed_normalisation_does_not_change_the_model() -> None:
     assert learner.samples > NORMALISE_EVERY
     assert model.mean != start().model.mean
     assert model.deviation != start().model.deviation
-    columns = {name: column[::50].tolist() for name, column in zip(FEATURES, stream.features.T, strict=True)}
+    columns = {name: column[::50].tolist() for name, column in zip(MODEL_FEATURES, stream.features.T, strict=True)}
     assert model.predict(columns) == pytest.approx(start().model.predict(columns), abs=1e-9)
 
 
@@ -119,7 +119,7 @@ def test_a_rollback_is_the_state_of_the_checkpoint_with_a_lower_rate() -> None:
     learner = learner.rolled_back(good, factor=0.1)
     assert (learner.samples, learner.pending, learner.held_out, learner.rollbacks) == (0, 0, 0, 1)
     assert learner.learning_rate == pytest.approx(config().learning_rate * 0.1)
-    columns = {name: column[::50].tolist() for name, column in zip(FEATURES, stream.features.T, strict=True)}
+    columns = {name: column[::50].tolist() for name, column in zip(MODEL_FEATURES, stream.features.T, strict=True)}
     assert learner.model().predict(columns) == pytest.approx(start().model.predict(columns), abs=1e-9)
 
 

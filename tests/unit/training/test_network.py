@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.learned import LearnedModel
+from vmafx.scoring.result import MODEL_FEATURES
 from vmafx.training.network import (
     INPUTS,
     Array,
@@ -19,7 +20,6 @@ from vmafx.training.network import (
     to_model,
     unit_count,
 )
-from vmafx.training.samples import FEATURES
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -89,7 +89,7 @@ def test_the_learned_model_predicts_the_same_scores(seed: int) -> None:
     parameters, normalisation = network(rng)
     features = rng.normal(size=(20, 6))
     model = to_model(parameters, normalisation, "vmaf_v0.6.1")
-    predicted = model.predict({name: column.tolist() for name, column in zip(FEATURES, features.T, strict=True)})
+    predicted = model.predict({name: column.tolist() for name, column in zip(MODEL_FEATURES, features.T, strict=True)})
     np.testing.assert_allclose(predicted, scores(parameters, normalisation.inputs(features)), atol=1e-9)
     again, same = from_model(model)
     assert np.array_equal(again, parameters)

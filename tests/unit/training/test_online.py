@@ -16,6 +16,7 @@ from tests.support.sample_streams import start
 from tests.support.training_samples import BASE, NAMESPACE, batch, frames, job_name, mean_score, push, pushes
 from vmafx import segments
 from vmafx.scoring.learned import LearnedModel, decode_model
+from vmafx.scoring.result import MODEL_FEATURES
 from vmafx.segments import LogFull, LogInUse
 from vmafx.training import online, versions
 from vmafx.training.config import TrainingConfig
@@ -23,7 +24,7 @@ from vmafx.training.distillation import StartingModel
 from vmafx.training.exclusion import MAX_STRIKES, NodeExcluded
 from vmafx.training.network import Array
 from vmafx.training.online import MAX_ROLLBACKS, OnlineTraining
-from vmafx.training.samples import FEATURES, HumanScore, InvalidSamples, SamplePush, encode_batch
+from vmafx.training.samples import HumanScore, InvalidSamples, SamplePush, encode_batch
 
 CONFIG = TrainingConfig(
     name="t", namespace=NAMESPACE, base_model=BASE, checkpoint_interval=600.0, min_samples=500, learning_rate=0.01
@@ -101,7 +102,7 @@ def checkpoint(training: OnlineTraining, clock: Clock) -> LearnedModel:
 def model_error(model: LearnedModel, shift: float = 0.0) -> float:
     """The root mean square error on frames that are in no batch, whose true scores are shifted."""
     features, scores = frames(seed=1_000_000, count=400)
-    predicted = model.predict({name: list(features[:, column]) for column, name in enumerate(FEATURES)})
+    predicted = model.predict({name: list(features[:, column]) for column, name in enumerate(MODEL_FEATURES)})
     return float(np.sqrt(np.mean((np.array(predicted) - np.clip(scores + shift, 0, 100)) ** 2)))
 
 
@@ -483,7 +484,7 @@ def test_one_process_uses_a_folder(site: Site) -> None:
 def wrong_push(seed: int, node: str) -> SamplePush:
     """Scores that these features cannot have."""
     made, good = batch(seed), push(seed, node=node)
-    rows = np.frombuffer(made.values, "<f4").reshape(-1, len(FEATURES) + 1).copy()
+    rows = np.frombuffer(made.values, "<f4").reshape(-1, len(MODEL_FEATURES) + 1).copy()
     rows[:, -1] = (rows[:, -1] + 50) % 100
     return SamplePush(good.source, encode_batch(msgspec.structs.replace(made, values=rows.tobytes())))
 

@@ -10,6 +10,7 @@ from vmafx.agent.settings import AgentSettings
 from vmafx.api.training import MAX_CHECKPOINTS, VmafxModelTrainingSpec
 from vmafx.scoring import artifact
 from vmafx.scoring.learned import FORMAT, LearnedModel
+from vmafx.scoring.result import MODEL_FEATURES
 from vmafx.settings import declared
 from vmafx.training import (
     distillation,
@@ -24,7 +25,7 @@ from vmafx.training import (
 )
 from vmafx.training.network import parameter_count
 from vmafx.training.sample_log import MAX_ATTEMPTS
-from vmafx.training.samples import FEATURES, MAX_SAMPLES
+from vmafx.training.samples import MAX_SAMPLES
 from vmafx.training.versions import ModelMetadata
 
 PAGE = " ".join((ROOT / "docs/training.md").read_text().split())
@@ -34,7 +35,7 @@ PAGE = " ".join((ROOT / "docs/training.md").read_text().split())
     "text",
     [
         f"at most {MAX_SAMPLES} samples",
-        f"They take {4 * (len(FEATURES) + 2)} bytes each",
+        f"They take {4 * (len(MODEL_FEATURES) + 2)} bytes each",
         f"the latest {MAX_ATTEMPTS:,} attempts",
         f"at most {declared(AgentSettings)['samples_mib'].default} MiB",
         f"({teacher.MAX_ERROR:g} points off on average)",

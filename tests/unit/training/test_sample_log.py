@@ -12,17 +12,18 @@ import msgspec
 import pytest
 
 from tests.support.project import ROOT
+from vmafx.scoring.result import MODEL_FEATURES
 from vmafx.segments import LogFull
 from vmafx.training import sample_log
 from vmafx.training.sample_log import SampleLog, StoredHumanScore, StoredSamples
-from vmafx.training.samples import FEATURES, HumanScore, SamplePush, SampleSource, encode_batch, make_batch
+from vmafx.training.samples import HumanScore, SamplePush, SampleSource, encode_batch, make_batch
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LARGE = 1 << 30
 
 
 def push(number: int, frames: int = 3) -> SamplePush:
-    values = {name: [0.5] * frames for name in (*FEATURES, "vmaf")}
+    values = {name: [0.5] * frames for name in (*MODEL_FEATURES, "vmaf")}
     batch = make_batch("vmaf_v0.6.1", range(frames), values)
     assert batch is not None
     return SamplePush(SampleSource("team", "node-1", f"job-{number}", f"attempt-{number}"), encode_batch(batch))

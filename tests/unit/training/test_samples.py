@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vmafx.scoring.result import MODEL_FEATURES
 from vmafx.training.samples import (
-    FEATURES,
     MAX_BATCH_BYTES,
     MAX_SAMPLES,
     HumanScore,
@@ -23,7 +23,7 @@ from vmafx.training.samples import (
 
 
 def columns(count: int) -> dict[str, list[float]]:
-    features = {name: [0.1 * (position + 1)] * count for position, name in enumerate(FEATURES)}
+    features = {name: [0.1 * (position + 1)] * count for position, name in enumerate(MODEL_FEATURES)}
     return {**features, "vmaf": [float(number % 100) for number in range(count)], "psnr_y": [40.0] * count}
 
 
@@ -59,7 +59,7 @@ def test_frames_keep_their_numbers() -> None:
     assert list(made.frame_numbers()) == [0, 5, 10]
 
 
-@pytest.mark.parametrize("missing", [*FEATURES, "vmaf"])
+@pytest.mark.parametrize("missing", [*MODEL_FEATURES, "vmaf"])
 def test_a_model_with_other_features_has_no_samples(missing: str) -> None:
     values = columns(3)
     del values[missing]

@@ -5,14 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmafx.training.samples import FEATURES, SampleBatch, make_batch
+from vmafx.scoring.result import MODEL_FEATURES
+from vmafx.training.samples import SampleBatch, make_batch
 from vmafx.training.targets import HUMAN_WEIGHT, labelled_frames
 
 SCORES = st.floats(0, 100, width=32)
 
 
 def batch(scores: list[float]) -> SampleBatch:
-    columns = {name: [number / 10] * len(scores) for number, name in enumerate(FEATURES)}
+    columns = {name: [number / 10] * len(scores) for number, name in enumerate(MODEL_FEATURES)}
     made = make_batch("vmaf_v0.6.1", range(len(scores)), {**columns, "vmaf": scores})
     assert made is not None
     return made

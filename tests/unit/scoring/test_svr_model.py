@@ -14,9 +14,9 @@ from tests.oracle.model import load
 from tests.support.video import FFMPEG
 from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS
 from vmafx.scoring.errors import BadInput, NodeFault
-from vmafx.training.base_model import MAX_VECTORS, SvrModel, embedded_model, parse_model
+from vmafx.scoring.result import MODEL_FEATURES
+from vmafx.scoring.svr_model import MAX_VECTORS, SvrModel, embedded_model, parse_model
 from vmafx.training.distillation import plausible_features
-from vmafx.training.samples import FEATURES
 
 
 def model_json(**changes: Any) -> bytes:
@@ -25,7 +25,7 @@ def model_json(**changes: Any) -> bytes:
         "model": svr("1.5 1:0.2 3:0.4\n-1 1:0.7 2:0.1 6:1"),
         "model_type": "LIBSVMNUSVR",
         "norm_type": "linear_rescale",
-        "feature_names": [f"VMAF_integer_feature_{name}_score" for name in FEATURES],
+        "feature_names": [f"VMAF_integer_feature_{name}_score" for name in MODEL_FEATURES],
         "slopes": [0.01, 2.0, 0.05, 1.0, 1.5, 1.5, 2.0],
         "intercepts": [-0.3, -1.0, 0.0, -0.1, -0.5, -0.5, -1.0],
         "score_clip": [0.0, 100.0],
@@ -77,7 +77,7 @@ def test_an_unknown_name_is_refused() -> None:
 
 def test_the_order_and_kind_of_features_in_a_file_do_not_matter() -> None:
     backwards = {
-        "feature_names": [f"VMAF_feature_{name}_score" for name in reversed(FEATURES)],
+        "feature_names": [f"VMAF_feature_{name}_score" for name in reversed(MODEL_FEATURES)],
         "slopes": [0.01, 2.0, 1.5, 1.5, 1.0, 0.05, 2.0],
         "intercepts": [-0.3, -1.0, -0.5, -0.5, -0.1, 0.0, -1.0],
         "model": svr("1.5 6:0.2 4:0.4\n-1 6:0.7 5:0.1 1:1"),

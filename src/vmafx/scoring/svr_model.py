@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.models import MAX_MODEL_BYTES
-from vmafx.training.samples import FEATURES
+from vmafx.scoring.result import MODEL_FEATURES
 
 Array = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ EMBEDDED = {
 
 
 class SvrModel(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """The parameters of a model; columns of features are in the order of FEATURES."""
+    """The parameters of a model; columns of features are in the order of MODEL_FEATURES."""
 
     slopes: Array  # of the score, then of each feature
     intercepts: Array
@@ -105,7 +105,7 @@ def parse_model(content: bytes, name: str) -> SvrModel:
     try:
         return _read(parameters)
     except ValueError as error:
-        raise BadInput("model", f"{name} cannot be trained from: {error}") from error
+        raise BadInput("model", f"only libvmaf can score with {name}: {error}") from error
 
 
 def embedded_model(name: str, binary: Path) -> SvrModel:
@@ -117,7 +117,7 @@ def embedded_model(name: str, binary: Path) -> SvrModel:
     except (OSError, ValueError) as error:  # ValueError: the file is empty
         raise NodeFault(f"cannot read {binary}: {error}") from error
     for content in contents:
-        with suppress(BadInput):  # another model, of a kind that cannot be trained from
+        with suppress(BadInput):  # another model, of a kind that only libvmaf knows
             model = parse_model(content, name)
             if (len(model.weights), model.gain_limit) == EMBEDDED[name]:
                 return msgspec.structs.replace(model, engine_model=name)
@@ -134,7 +134,7 @@ def _embedded(binary: Path) -> Iterator[bytes]:
         for match in re.finditer(rb'\0(?=\{\s*"param_dict")', content):
             end = content.find(b"\0", match.end(), match.end() + MAX_EMBEDDED_BYTES)
             model = content[match.end() : max(end, match.end())]
-            if all(f'"VMAF_integer_feature_{feature}_score"'.encode() in model for feature in FEATURES):
+            if all(f'"VMAF_integer_feature_{feature}_score"'.encode() in model for feature in MODEL_FEATURES):
                 yield model
 
 
@@ -173,16 +173,16 @@ def _read(parameters: _Parameters) -> SvrModel:
 
 
 def _feature_order(names: list[str]) -> list[int]:
-    """The column of the file for each of FEATURES."""
+    """The column of the file for each of MODEL_FEATURES."""
     short = []
     for name in names:
         match = FEATURE_NAME.fullmatch(name)
-        if match is None or match[1] not in FEATURES:
-            raise ValueError(f"the feature {name[:100]!r} is not one of {', '.join(FEATURES)}")
+        if match is None or match[1] not in MODEL_FEATURES:
+            raise ValueError(f"the feature {name[:100]!r} is not one of {', '.join(MODEL_FEATURES)}")
         short.append(match[1])
-    if sorted(short) != sorted(FEATURES):
-        raise ValueError(f"it needs each of the features {', '.join(FEATURES)} once")
-    return [short.index(feature) for feature in FEATURES]
+    if sorted(short) != sorted(MODEL_FEATURES):
+        raise ValueError(f"it needs each of the features {', '.join(MODEL_FEATURES)} once")
+    return [short.index(feature) for feature in MODEL_FEATURES]
 
 
 def _gain_limit(parameters: _Parameters) -> float:

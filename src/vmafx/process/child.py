@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from vmafx.process.tether import tethered
@@ -34,12 +34,13 @@ async def child(
     stdout: int = asyncio.subprocess.DEVNULL,
     tether: bool = True,
     limit: int = 1 << 16,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a process for the length of the block; at its end the process and all it started are killed.
 
     The block has to read its standard error. `limit` is the longest line that it can read. Without `tether`, the
-    command itself calls `end_with_parent`, which saves the start of a Python. Raises SpawnFailed if the process cannot
-    be started.
+    command itself calls `end_with_parent`, which saves the start of a Python. `environment` is added to ENVIRONMENT.
+    Raises SpawnFailed if the process cannot be started.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -48,7 +49,7 @@ async def child(
             stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
             pass_fds=tuple(fds),
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, **(environment or {})},
             limit=limit,
             start_new_session=True,
         )

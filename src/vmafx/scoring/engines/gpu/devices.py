@@ -1,0 +1,67 @@
+"""The device of a backend, as torch finds it. Only device processes import this."""
+
+import os
+import shutil
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from vmafx.api.hardware import Backend
+from vmafx.scoring.engines.gpu.messages import Ready
+
+OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, and its namesake in HIP
+
+
+class NoDevice(Exception):
+    """The reason why there is no device to measure on."""
+
+
+def find_device(backend: Backend) -> tuple[torch.device, Ready]:
+    """The device of a backend with the most free memory. Raises NoDevice."""
+    if backend == "cpu":
+        return torch.device("cpu"), Ready("CPU", torch.__version__)
+    if backend == "metal":
+        if not torch.backends.mps.is_available():
+            raise NoDevice("torch finds no Metal device")
+        return torch.device("mps"), Ready("Metal", torch.__version__)
+    built = {"cuda": torch.version.cuda, "hip": torch.version.hip, "sycl": torch.version.xpu}[backend]
+    name = {"cuda": "CUDA", "hip": "ROCm", "sycl": "XPU"}[backend]
+    if built is None:
+        raise NoDevice(f"torch {torch.__version__} is not a build for {name}: install one")
+    module: Any = torch.xpu if backend == "sycl" else torch.cuda  # ROCm builds call their devices cuda, too
+    if not module.is_available():
+        raise NoDevice(f"torch {torch.__version__} finds no {name} device: check its driver and what this process sees")
+    if find_spec("triton") is None:
+        raise NoDevice("Triton is not installed, which compiles the kernels: pip install 'vmafx[gpu]'")
+    if not any(map(shutil.which, (os.environ.get("CC") or "gcc", "clang"))):
+        raise NoDevice("Triton needs a C compiler: install gcc, or set CC to one")
+    try:
+        index = max(range(module.device_count()), key=lambda number: int(module.mem_get_info(number)[0]))
+    except RuntimeError as error:
+        raise NoDevice(f"the {name} device cannot be used: {str(error).splitlines()[0]}") from error
+    import triton  # noqa: PLC0415 - is not on every platform
+
+    device = torch.device("xpu" if backend == "sycl" else "cuda", index)
+    module.set_device(device)
+    return device, Ready(module.get_device_name(device), torch.__version__, triton.__version__)
+
+
+def free_memory(device: torch.device) -> tuple[int, int]:
+    """Free and total bytes of memory; zeros if the device does not tell."""
+    if device.type not in {"cuda", "xpu"}:
+        return 0, 0
+    free, total = getattr(torch, device.type).mem_get_info(device)
+    return int(free), int(total)
+
+
+def release_memory(device: torch.device) -> None:
+    """Gives memory that is not used any more back to the device, for other processes."""
+    if device.type in {"cuda", "xpu", "mps"}:
+        getattr(torch, device.type).empty_cache()
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether an allocation failed: by torch, the driver, or Triton, which has no type for it."""
+    known = isinstance(error, torch.OutOfMemoryError) or getattr(error, "error_code", None) == OUT_OF_MEMORY
+    return known or "out of memory" in str(error)

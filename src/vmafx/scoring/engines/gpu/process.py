@@ -1,0 +1,97 @@
+"""DeviceProcess: a device process and the socket to it, from outside of it."""
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from tempfile import mkdtemp
+
+import msgspec
+
+from vmafx.api.hardware import Backend
+from vmafx.process.child import child, exit_description, python_command
+from vmafx.scoring.cache import default_cache_folder
+from vmafx.scoring.engines.gpu.messages import MAX_PACKET, Answer, DeviceSetup, MeasureTask, Ready, Unusable
+from vmafx.scoring.engines.raw_frames import MAX_LINES, read_lines
+from vmafx.scoring.errors import EngineFailure, NodeFault, spawn_errors_as_node_fault
+
+PROGRAM = str(Path(__file__).with_name("main.py"))
+START_TIMEOUT = 300.0  # seconds to import torch and to find the device, from a cold disk
+KERNEL_CACHE = "TRITON_CACHE_DIR"
+# What tells torch and Triton which devices there are and where their libraries and compilers are.
+PASSED_ON = (
+    KERNEL_CACHE, "CC", "LD_LIBRARY_PATH", "PATH",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_OVERRIDE_GFX_VERSION",
+    "ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR",
+)  # fmt: skip
+
+
+class DeviceProcess:
+    """A device process. It does one task at a time."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._lines = deque[str](maxlen=MAX_LINES)
+
+    async def start(self, backend: Backend, environ: Mapping[str, str]) -> Ready:
+        """Raises NodeFault if this machine has no device of the backend, or cannot use it."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = self._stack.enter_context(closing(ours))
+        ours.setblocking(False)
+        setup = msgspec.json.encode(DeviceSetup(os.getpid(), theirs.fileno(), backend)).decode()
+        environment = {name: environ[name] for name in PASSED_ON if name in environ}
+        with closing(theirs), spawn_errors_as_node_fault():
+            environment.setdefault(KERNEL_CACHE, str(_kernel_cache()))
+            self._process = await self._stack.enter_async_context(
+                child(python_command(PROGRAM, setup), [theirs.fileno()], tether=False, environment=environment)
+            )
+        self._reading = asyncio.create_task(read_lines(self._process.stderr, self._lines))
+        self._stack.callback(self._reading.cancel)
+        try:
+            async with asyncio.timeout(START_TIMEOUT):
+                answer = await self.receive()
+        except TimeoutError:
+            raise NodeFault(f"torch found no {backend} device within {START_TIMEOUT:.0f} s") from None
+        except EngineFailure as failure:  # before any task: the cause is this machine
+            raise NodeFault(str(failure)) from failure
+        if isinstance(answer, Ready):
+            return answer
+        assert isinstance(answer, Unusable)
+        raise NodeFault(f"this machine has no engine for the backend {backend}: {answer.why}")
+
+    def send(self, task: MeasureTask, descriptors: Sequence[int]) -> None:
+        """The process closes its copies of the descriptors."""
+        socket.send_fds(self._socket, [msgspec.json.encode(task)], descriptors)
+
+    async def receive(self) -> Answer:
+        """The next answer. Raises EngineFailure if the process has ended."""
+        packet = await asyncio.get_running_loop().sock_recv(self._socket, MAX_PACKET)
+        if packet:
+            return msgspec.json.decode(packet, type=Answer)
+        code = await self._process.wait()
+        await self._reading
+        last = next((line for line in reversed(self._lines) if line), "no error message")
+        raise EngineFailure(f"the device process failed with {exit_description(code)}: {last}")
+
+    async def close(self) -> None:
+        """Kills the process."""
+        await self._stack.aclose()
+
+
+def _kernel_cache() -> Path:
+    """A folder for compiled kernels, which only this user can write to. Raises OSError."""
+    cache = default_cache_folder()
+    if cache is not None:
+        folder = cache.with_name("kernels")
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            pass
+        else:
+            if os.access(folder, os.W_OK):
+                return folder
+    return Path(mkdtemp(prefix="vmafx-kernels-"))

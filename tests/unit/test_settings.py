@@ -17,13 +17,14 @@ from vmafx.hardware.devices import Device
 from vmafx.http.address import ListenAddress
 from vmafx.operator.kinds import RECONCILED_KINDS
 from vmafx.operator.settings import ABOUT, PROGRAM, OperatorSettings
-from vmafx.scoring.engines.ffmpeg import EngineSettings
+from vmafx.scoring.engines.ffmpeg import FfmpegSettings
+from vmafx.scoring.engines.find import EngineChoice
 from vmafx.scoring.media.policy import JobMediaSettings, MediaPolicy
 from vmafx.settings import InvalidSetting, Setting, Settings, at_least, declared, from_environ, load, parse, parse_bool
 from vmafx.worker.main import WorkerSettings
 
 OPERATOR: tuple[type[Settings], ...] = (OperatorSettings, *(kind.settings for kind in RECONCILED_KINDS))
-SCORING: tuple[type[Settings], ...] = (EngineSettings, MediaPolicy, JobMediaSettings)
+SCORING: tuple[type[Settings], ...] = (FfmpegSettings, EngineChoice, MediaPolicy, JobMediaSettings)
 GROUPS = (AgentSettings, ControllerSettings, WorkerSettings, *SCORING, DevSettings, *OPERATOR)
 
 

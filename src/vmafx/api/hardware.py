@@ -8,6 +8,13 @@ Vendor = Literal["nvidia", "amd", "intel", "apple", "cpu"]
 Backend = Literal["cpu", "cuda", "hip", "sycl", "metal"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 BACKEND_VARIABLE = "VMAFX_BACKEND"
+# What tells drivers, torch and Triton which devices a process may use, and with what to compile for them.
+DEVICE_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
+    "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_OVERRIDE_GFX_VERSION",
+    "ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR",
+    "CC", "TRITON_CACHE_DIR",
+)  # fmt: skip
 AUTO = "auto"  # as text, for no backend: the best engine of the machine
 
 

@@ -89,8 +89,8 @@ class ScoringSpec(ApiModel):
     backend: Annotated[
         Backend | None,
         doc(
-            "Backend to score on. A machine without an engine for it fails the attempt; this version has one for cpu "
-            "only. If unset, any node can take the job, GPU nodes first, and scores with the best engine it has."
+            "Backend to score on. A machine without an engine for it fails the attempt. If unset, any node can take "
+            "the job, GPU nodes first, and scores with the best engine it has."
         ),
     ] = None
     options: Annotated[ScoringOptions | None, doc("Scoring options. If unset, the defaults of the options apply.")] = (

@@ -17,6 +17,7 @@ from vmafx.cli.progress import ScoreProgress
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, parse_size, with_scoring_flags
 from vmafx.scoring.batch import WORST_FRAMES, BatchScorer, ClipFailed, ClipScored
 from vmafx.scoring.cache import ResultCache
+from vmafx.scoring.engines.find import ENGINE_VARIABLE, EngineKind, Engines
 from vmafx.scoring.errors import BadInput, ScoringError
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import display_name
@@ -35,14 +36,6 @@ def add_to(app: typer.Typer) -> None:
     app.command(context_settings=HELP)(with_scoring_flags(score, THREADS_HELP))
 
 
-class BatchOptions(msgspec.Struct, frozen=True):
-    """How to run the batch; `pictures` is the number of worst frames to extract."""
-
-    cache: bool
-    parallel: int
-    pictures: int
-
-
 def score(
     reference: Annotated[str, typer.Argument(help="Reference clip: a path or URI.", metavar="REFERENCE")],
     distorted: Annotated[list[str], typer.Argument(help="Distorted clips to score.", metavar="DISTORTED")],
@@ -50,8 +43,15 @@ def score(
     backend: Annotated[
         BackendChoice | None,
         typer.Option(
-            help="Backend to score on (default: VMAFX_BACKEND, or auto: the best engine of this machine). This version "
-            "has an engine for cpu only.",
+            help="Backend to score on (default: VMAFX_BACKEND, or auto: the best engine of this machine).",
+            rich_help_panel=SCORING,
+        ),
+    ] = None,
+    engine: Annotated[
+        EngineKind | None,
+        typer.Option(
+            help="Engine to score with: ffmpeg for libvmaf, also for its libvmaf_cuda filter, or torch for vmafx's own"
+            " kernels (default: VMAFX_ENGINE, or auto: ffmpeg on the CPU, torch on GPUs).",
             rich_help_panel=SCORING,
         ),
     ] = None,
@@ -129,9 +129,10 @@ def score(
     try:
         chosen = msgspec.structs.asdict(flags.options())
         report_paths, pictures = _report_plan(report or [], chosen["features"], worst)
-        given = {THREADS_VARIABLE: flags.threads, BACKEND_VARIABLE: backend}  # flags win over variables
-        overrides = {variable: str(value) for variable, value in given.items() if value is not None}
-        settled = OptionSettings.from_environ({**os.environ, **overrides})
+        # Flags win over variables.
+        given = {THREADS_VARIABLE: flags.threads, BACKEND_VARIABLE: backend, ENGINE_VARIABLE: engine}
+        environ = {**os.environ, **{variable: str(value) for variable, value in given.items() if value is not None}}
+        settled = OptionSettings.from_environ(environ)
         options = ScoreOptions(
             **chosen | {"threads": settled.threads},
             model=flags.model,
@@ -149,10 +150,10 @@ def score(
         policy = MediaPolicy.from_environ(os.environ)
         if allow_private:
             policy = msgspec.structs.replace(policy, private=True)
-        batch = BatchOptions(cache, parallel, pictures)
+        scorer = Scorer(Engines(environ), policy, cache=ResultCache() if cache else None)
+        batch = BatchScorer(scorer, options, parallel=parallel, worst=pictures)
         with ScoreProgress(names, quiet=quiet or json) as progress:
-            scoring = _score(reference_source, distorted_sources, options, policy, batch, progress)
-            outcomes = asyncio.run(scoring)
+            outcomes = asyncio.run(_score(reference_source, distorted_sources, batch, progress))
     except ScoringError as error:  # concerns all clips
         typer.echo(error_line(error), err=True)
         outcomes, fail_under = [ClipFailed(error)], None
@@ -184,12 +185,7 @@ def _report_plan(paths: list[Path], features: Sequence[str], worst: int) -> tupl
 
 
 async def _score(
-    reference: Source,
-    distorted: list[Source],
-    options: ScoreOptions,
-    policy: MediaPolicy,
-    batch: BatchOptions,
-    progress: ScoreProgress,
+    reference: Source, distorted: list[Source], batch: BatchScorer, progress: ScoreProgress
 ) -> list[ClipScored | ClipFailed]:
     def on_failure(number: int, error: ScoringError) -> None:
         stage = "refused" if isinstance(error, BadInput) else "failed"
@@ -198,9 +194,7 @@ async def _score(
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    scorer = Scorer(policy=policy, cache=ResultCache() if batch.cache else None)
-    batch_scorer = BatchScorer(scorer, options, parallel=batch.parallel, worst=batch.pictures)
-    return await batch_scorer.score(reference, distorted, progress.update, on_failure)
+    return await batch.score(reference, distorted, progress.update, on_failure)
 
 
 def _report_outcomes(

@@ -21,7 +21,6 @@ from vmafx.fleet.submit import UNTYPED_JOBS, clip_uri, create_job, job_name_for,
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.resources import UntypedObject
 from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS
-from vmafx.scoring.engines.find import SCORED_BACKENDS
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.policy import MODEL_DIR
 from vmafx.scoring.media.uri import SCHEMES
@@ -173,7 +172,6 @@ def submit(
         warnings = (
             *warn_about_uris((reference, distorted, report, flags.model)),
             *warn_about_model(spec.model),
-            *warn_about_backend(backend),
         )
         for warning in dict.fromkeys(warnings):
             typer.echo(f"note: {warning}", err=True)
@@ -255,12 +253,4 @@ def warn_about_model(name: str) -> Iterator[str]:
         yield (
             f"model {cell(name)} is not built in ({', '.join(BUILT_IN_MODELS)}); "
             f"the workers need {cell(name)}.json in the folder that their {MODEL_DIR} names"
-        )
-
-
-def warn_about_backend(backend: Backend | None) -> Iterator[str]:
-    if backend not in {None, *SCORED_BACKENDS}:
-        yield (
-            f"vmafx workers of this version have no engine for {backend}, only for {', '.join(SCORED_BACKENDS)}; "
-            "without such an engine on the nodes, the job fails"
         )

@@ -10,7 +10,8 @@ from vmafx.mcp.settings import McpSettings
 from vmafx.operator.kinds import RECONCILED_KINDS
 from vmafx.operator.settings import OperatorSettings
 from vmafx.reports import ReportSettings
-from vmafx.scoring.engines.ffmpeg import EngineSettings
+from vmafx.scoring.engines.ffmpeg import FfmpegSettings
+from vmafx.scoring.engines.find import EngineChoice
 from vmafx.scoring.media.policy import JobMediaSettings, MediaPolicy
 from vmafx.scoring.request import OptionSettings
 from vmafx.serving.settings import ServeSettings
@@ -20,7 +21,7 @@ from vmafx.tune.outputs import PushSettings
 from vmafx.worker.main import WorkerSettings
 
 SECTIONS: dict[str, tuple[type[Settings], ...]] = {
-    "Scoring": (EngineSettings, OptionSettings, ReportSettings, MediaPolicy),
+    "Scoring": (FfmpegSettings, EngineChoice, OptionSettings, ReportSettings, MediaPolicy),
     "`vmaf-tune`": (PushSettings,),
     "Worker": (WorkerSettings, JobMediaSettings),
     "Operator": (OperatorSettings, *(kind.settings for kind in RECONCILED_KINDS)),

@@ -72,7 +72,7 @@ class ServingOptions(msgspec.Struct, frozen=True):
         return not (given or self.image)
 
     def lacks_engine(self, given: str | None, vendor: Vendor | None) -> bool:
-        """Whether replicas would end at once, since the scoring server has no engine for the device."""
+        """Whether replicas would end at once, since vmafx's own image has no engine for the device."""
         return self.runs_vmafx(given) and vendor not in {None, *SCORED_VENDORS}
 
 

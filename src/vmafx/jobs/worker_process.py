@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from vmafx.api.hardware import BACKEND_VARIABLE
+from vmafx.api.hardware import BACKEND_VARIABLE, DEVICE_VARIABLES
 from vmafx.api.job import JobProgress
 from vmafx.jobs.attempt import (
     MAX_RESULT_BYTES,
@@ -37,10 +37,9 @@ COMMAND = (sys.executable, "-I", "-m", "vmafx.worker.main")
 PASSED_VARIABLES = {
     "PATH", "HOME", "USER", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "DOCKER_CONFIG",
+    *DEVICE_VARIABLES,
 }  # fmt: skip
-PASSED_PREFIXES = (
-    "VMAFX_", "AWS_", "GOOGLE_", "FSSPEC_", "LC_", "LANG", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "ZE_", "ONEAPI_",
-)  # fmt: skip
+PASSED_PREFIXES = ("VMAFX_", "AWS_", "GOOGLE_", "FSSPEC_", "LC_", "LANG")
 WITHHELD_PREFIXES = ("VMAFX_AGENT_", "VMAFX_CONTROLLER_", "VMAFX_OPERATOR_", "VMAFX_SAMPLES_")
 
 

@@ -7,7 +7,7 @@ import msgspec
 from vmafx.scoring.decoder.messages import DecodedClip
 from vmafx.scoring.engines.engine import Engine, MeasuredRun, Measurement
 from vmafx.scoring.errors import BadInput, EngineFailure, InputPart
-from vmafx.scoring.models import with_scores
+from vmafx.scoring.models import VmafModel, with_scores
 from vmafx.scoring.plan import Plan, check_counts, counted, damage_error, has_variable_rate
 from vmafx.scoring.pooling import pool, summary
 from vmafx.scoring.probed import ProbedClip
@@ -37,6 +37,13 @@ class Scored(msgspec.Struct, frozen=True):
     @property
     def errors(self) -> int:
         return self.reference.errors + self.distorted.errors
+
+
+def measurement_for(options: ScoreOptions, model: VmafModel) -> Measurement:
+    """What an engine measures for these options."""
+    return Measurement(
+        model=model, features=options.features, subsample=options.subsample, threads=options.thread_count()
+    )
 
 
 def check_scored(comparison: Comparison, scored: Scored) -> None:

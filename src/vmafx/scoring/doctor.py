@@ -13,7 +13,7 @@ from vmafx.process import sandbox
 from vmafx.process.child import SpawnFailed, exit_description, python_command, run_command
 from vmafx.scoring.cache import default_cache_folder
 from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS, Ffmpeg, FfmpegBuild, find_ffmpeg, inspect_build, missing_parts
-from vmafx.scoring.engines.find import SCORED_BACKENDS, Engines, ProbedEngine
+from vmafx.scoring.engines.find import Engines, ProbedEngine
 from vmafx.scoring.errors import NodeFault
 from vmafx.scoring.media.uri import SCHEMES
 from vmafx.scoring.models import can_load_model
@@ -44,7 +44,7 @@ class DoctorReport(msgspec.Struct, frozen=True):
 async def examine() -> DoctorReport:
     engine, build, models, problems = await _check_engine()
     folder, engines = tempfile.gettempdir(), await Engines().probe()
-    problems = problems or [one.problem for one in engines if one.facts is None and one.backend in SCORED_BACKENDS]
+    problems = problems or [one.problem for one in engines if one.facts is None and one.backend == "cpu"]
     return DoctorReport(
         ffmpeg=engine.path,
         version=engine.version,

@@ -25,6 +25,7 @@ import numpy as np
 from vmafx.api.schema import field_schema
 from vmafx.api.scoring import PixelFormat, RawFormat
 from vmafx.scoring.clip import Chroma, Clip, raw_frame_bytes
+from vmafx.scoring.comparison import measurement_for
 from vmafx.scoring.engines.engine import Engine, FrameFormat, MeasuredRun, Measurement, Run
 from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.errors import BadInput, EngineFailure, InputPart, NodeFault
@@ -170,16 +171,14 @@ class FrameScorer:
         started, options = time.monotonic(), options or ScoreOptions()
         check_options(options)
         check_format(frames, options, self._limits)
-        engine = await self._engines.choose(options.backend)
         async with open_model(options.model, self._policy) as model:
-            pair_bytes = 2 * _frame_bytes(frames)
+            measurement = measurement_for(options, model)
+            engine = await self._engines.choose(options.backend, measurement)
+            pair_bytes = 2 * _fed_bytes(frames, luma_only=engine.luma_only)
             plan = plan_runs(self._run_length, options.subsample, engine.neighbours, pair_bytes, self._memory)
-            measurement = Measurement(
-                model=model, features=options.features, subsample=plan.step, threads=options.thread_count()
-            )
-            if lacking := engine.lacks(measurement):
-                raise BadInput("options", lacking)
-            arrivals, scores = _Arrivals(frames, plan, self._limits.frames), _Scores(plan, model)
+            measurement = msgspec.structs.replace(measurement, subsample=plan.step)
+            arrivals = _Arrivals(frames, plan, self._limits.frames, luma_only=engine.luma_only)
+            scores = _Scores(plan, model)
             async with aclosing(_one_ahead(arrivals.runs(pairs))) as runs:
                 async for run in runs:
                     with closing(run):
@@ -220,11 +219,19 @@ def _frame_bytes(frames: FrameFormat) -> int:
     return raw_frame_bytes(RawFormat(width=frames.width, height=frames.height, pixelFormat=pixel_format))
 
 
+def _fed_bytes(frames: FrameFormat, *, luma_only: bool) -> int:
+    """The bytes of a frame that an engine is fed: its first ones."""
+    if not luma_only:
+        return _frame_bytes(frames)
+    return frames.width * frames.height * (1 if PIXEL_FORMATS[frames.pixel_format][1] == 8 else 2)
+
+
 class _HeldRun:
     """A run and the frames that an engine is fed for it, in two files in memory."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, fed_bytes: int) -> None:
         self.run, self.received = run, 0
+        self._fed_bytes = fed_bytes  # of each frame
         with _memory_errors_as_node_fault(), ExitStack() as stack:
             self.reference = stack.enter_context(FileIO(os.memfd_create("reference"), "r+"))
             self.distorted = stack.enter_context(FileIO(os.memfd_create("distorted"), "r+"))
@@ -234,9 +241,9 @@ class _HeldRun:
         """The positions of the files stay at the start, where the engine begins to read."""
         with _memory_errors_as_node_fault():
             for file, frame in ((self.reference, pair.reference), (self.distorted, pair.distorted)):
-                written, start = 0, self.received * len(frame)
-                while written < len(frame):
-                    written += os.pwrite(file.fileno(), memoryview(frame)[written:], start + written)
+                fed, written, start = memoryview(frame)[: self._fed_bytes], 0, self.received * self._fed_bytes
+                while written < len(fed):
+                    written += os.pwrite(file.fileno(), fed[written:], start + written)
         self.received += 1
 
     def close(self) -> None:
@@ -254,10 +261,10 @@ def _memory_errors_as_node_fault() -> Iterator[None]:
 class _Arrivals:
     """The frames of one stream: counted, checked, and put into runs."""
 
-    def __init__(self, frames: FrameFormat, plan: RunPlan, limit: int) -> None:
+    def __init__(self, frames: FrameFormat, plan: RunPlan, limit: int, *, luma_only: bool) -> None:
         self.received = 0
         self._frames, self._plan, self._limit = frames, plan, limit
-        self._frame_bytes = _frame_bytes(frames)
+        self._frame_bytes, self._fed_bytes = _frame_bytes(frames), _fed_bytes(frames, luma_only=luma_only)
         self._bit_depth = PIXEL_FORMATS[frames.pixel_format][1]
 
     async def runs(self, pairs: AsyncIterable[RawPair]) -> AsyncGenerator[_HeldRun, None]:
@@ -267,7 +274,7 @@ class _Arrivals:
             for index in count():
                 run, fed = plan.run(index), plan.fed(index)
                 with ExitStack() as stack:
-                    held = stack.enter_context(closing(_HeldRun(run)))
+                    held = stack.enter_context(closing(_HeldRun(run, self._fed_bytes)))
                     shared = max(0, kept - fed.start)  # with the run before
                     for pair in islice(recent, len(recent) - shared, None):
                         await in_thread(held.add, pair)

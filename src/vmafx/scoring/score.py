@@ -4,14 +4,14 @@ import asyncio
 import heapq
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from io import FileIO
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from vmafx.scoring.cache import ResultCache, cache_key
-from vmafx.scoring.comparison import Comparison, Scored, check_scored, make_report, renamed
+from vmafx.scoring.comparison import Comparison, Scored, check_scored, make_report, measurement_for, renamed
 from vmafx.scoring.decoder.clip_decoder import ClipDecoder, Decoding
-from vmafx.scoring.engines.engine import Measurement, Run
+from vmafx.scoring.engines.engine import Group, Run
 from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.errors import BadInput, InputPart, ScoringError
 from vmafx.scoring.media.access import OpenedMedia, open_media, sha256
@@ -87,9 +87,8 @@ class Scorer:
     async def check_options(self, options: ScoreOptions) -> None:
         """Raises ScoringError for a backend, a model or an option that `compare_all` would refuse."""
         check_options(options)
-        await self._engines.choose(options.backend)
-        async with open_model(options.model, self._policy):
-            pass
+        async with open_model(options.model, self._policy) as model:
+            await self._engines.choose(options.backend, measurement_for(options, model))
 
     def is_local(self, source: Source, part: InputPart) -> bool:
         """Whether the clip is read without a download. Raises BadInput if the policy forbids its scheme."""
@@ -155,15 +154,11 @@ class Scorer:
         Raises ScoringError if the backend, the model or an option is bad.
         """
         check_options(options)
-        engine = await self._engines.choose(options.backend)
         outcomes: dict[int, Report | ScoringError] = {}
         waiting: dict[int, Comparison] = {}
         async with open_model(options.model, self._policy) as model:
-            measurement = Measurement(
-                model=model, features=options.features, subsample=options.subsample, threads=options.thread_count()
-            )
-            if lacking := engine.lacks(measurement):
-                raise BadInput("options", lacking)
+            measurement = measurement_for(options, model)
+            engine = await self._engines.choose(options.backend, measurement)
             for number, clip in enumerate(distorted):
                 digests, sources = (reference.digest, clip.digest), (reference.source, clip.source)
                 tools = (clip.decoder.version, engine.backend, *engine.identity())
@@ -189,51 +184,54 @@ class Scorer:
     ) -> list[Report | ScoringError]:
         """Scores comparisons whose reference is the same in all respects. If one fails, the others go on."""
         first = group[0]
-        threads = first.options.thread_count() * len(group)
+        engine, threads = first.engine, first.options.thread_count() * len(group)
         async with (
-            first.reference.decoder.decode(first.plan.reference, len(group), threads=threads) as reference,
+            engine.group(Run(), first.measurement, first.plan.frames, len(group)) as scoring,
+            first.reference.decoder.decode(
+                first.plan.reference,
+                scoring.references,
+                readers=len(group) // scoring.references,
+                luma_only=engine.luma_only,
+                threads=threads,
+            ) as reference,
             asyncio.TaskGroup() as tasks,
         ):
             with StallWatch() as watch:
-                scoring = [
-                    tasks.create_task(_outcome(self._score_one(comparison, reference, output, listener, watch)))
-                    for comparison, output, listener in zip(group, reference.outputs, listeners, strict=True)
+                together = _Together(scoring, reference, watch)
+                outcomes = [
+                    tasks.create_task(_outcome(self._score_one(comparison, number, together, listener)))
+                    for number, (comparison, listener) in enumerate(zip(group, listeners, strict=True))
                 ]
-                await asyncio.wait(scoring)
-        return [task.result() for task in scoring]
+                await asyncio.wait(outcomes)
+        return [task.result() for task in outcomes]
 
     async def _score_one(
-        self,
-        comparison: Comparison,
-        reference: Decoding,
-        output: FileIO,
-        listener: ProgressListener,
-        watch: StallWatch,
+        self, comparison: Comparison, number: int, together: "_Together", listener: ProgressListener
     ) -> Report:
         """Raises ScoringError. An engine that fails may do so because a decoder has failed."""
         options, plan, decoder = comparison.options, comparison.plan, comparison.distorted.decoder
+        luma_only, reference = comparison.engine.luma_only, together.reference
         report_progress = _scoring_progress(plan.expected, self._limits.frames, listener)
-        try:
-            async with decoder.decode(plan.distorted, threads=options.thread_count()) as distorted:
+        with ExitStack() as reading:
+            output = together.output(number)
+            reading.callback(reference.stop_reading, output)
+            reading.callback(together.group.leave, number)
+            async with decoder.decode(plan.distorted, threads=options.thread_count(), luma_only=luma_only) as distorted:
                 (frames,) = distorted.outputs
                 try:
-                    async with watch.watch() as note_progress:
+                    async with together.watch.watch() as note_progress:
 
                         def on_scored(done: int) -> None:
                             note_progress()
                             report_progress(done)
 
-                        run = await comparison.engine.score(
-                            Run(), comparison.measurement, plan.frames, output, frames, on_scored
-                        )
+                        run = await together.group.score(number, output, frames, on_scored)
                 except ScoringError:
                     await asyncio.gather(reference.check(), distorted.check())
                     raise
-                reference.stop_reading(output)
+                reading.close()
                 distorted.stop_reading(frames)
                 scored = Scored(await reference.finished(), await distorted.finished(), run)
-        finally:
-            reference.stop_reading(output)
         check_scored(comparison, scored)
         report = await in_thread(make_report, comparison, scored)
         if self._cache:
@@ -256,6 +254,18 @@ class Scorer:
         pictures = zip(numbers, left, right, strict=True)
         pairs = {number: FramePair(number, scores[number], one, other) for number, one, other in pictures}
         return [pairs[number] for number in scores]
+
+
+class _Together(NamedTuple):
+    """What the comparisons of a group share."""
+
+    group: Group
+    reference: Decoding
+    watch: StallWatch
+
+    def output(self, number: int) -> FileIO:
+        """The frames of the reference for one of the comparisons."""
+        return self.reference.outputs[number % self.group.references]
 
 
 async def _outcome(scoring: Coroutine[Any, Any, Report]) -> Report | ScoringError:
@@ -283,7 +293,7 @@ def _scoring_progress(expected: int | None, most: int, listener: ProgressListene
         if done > most:  # decoders have the same limit, but a clip may have taken control of them
             raise BadInput("options", f"the clips have more than {most:,} frames, which is the limit")
         fps = done / max(time.monotonic() - started, 1e-6)
-        eta = None if expected is None else max(expected - done, 0) / fps
+        eta = None if expected is None or not done else max(expected - done, 0) / fps
         listener(Progress("scoring", done, expected, fps, eta))
 
     return on_scored

@@ -11,8 +11,9 @@ score_transform of a model is left out, as libvmaf does unless it is asked for i
 
 import math
 import mmap
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -22,13 +23,15 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from vmafx.scoring.engines.ffmpeg import ffmpeg_path
 from vmafx.scoring.errors import BadInput, NodeFault
-from vmafx.scoring.models import MAX_MODEL_BYTES
+from vmafx.scoring.models import MAX_MODEL_BYTES, VmafModel
 from vmafx.scoring.result import MODEL_FEATURES
 
 Array = NDArray[np.float64]
 
 MAX_VECTORS = 4000
+BLOCK = 4096  # rows that are scored at once: each takes a number per support vector
 MAX_EMBEDDED_BYTES = 1 << 20
 MAX_NUMBER = 1e9  # of any parameter: predictions do not overflow
 NO_LIMIT = 100.0  # libvmaf's enhancement gain limit if the model does not set one
@@ -64,10 +67,13 @@ class SvrModel(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     def raw_scores(self, features: Array) -> Array:
         """The scores of rows of features, without limits."""
+        blocks = [self._outputs(features[start : start + BLOCK]) for start in range(0, len(features), BLOCK)]
+        return np.asarray((np.concatenate(blocks or [np.empty(0)]) - self.intercepts[0]) / self.slopes[0])
+
+    def _outputs(self, features: Array) -> Array:
         points = features * self.slopes[1:] + self.intercepts[1:]
         squares = (points**2).sum(axis=1)[:, None] + (self.vectors**2).sum(axis=1) - 2 * (points @ self.vectors.T)
-        outputs = np.exp(-self.gamma * squares) @ self.weights - self.rho
-        return np.asarray((outputs - self.intercepts[0]) / self.slopes[0])
+        return np.asarray(np.exp(-self.gamma * squares) @ self.weights - self.rho)
 
     def predict(self, features: Array) -> Array:
         """The scores of rows of features."""
@@ -106,6 +112,14 @@ def parse_model(content: bytes, name: str) -> SvrModel:
         return _read(parameters)
     except ValueError as error:
         raise BadInput("model", f"only libvmaf can score with {name}: {error}") from error
+
+
+def parameters_of(model: VmafModel, environ: Mapping[str, str]) -> SvrModel:
+    """Those of an opened model, or of the base of a learned one. Raises BadInput if only libvmaf can score with it."""
+    if model.fd is not None:
+        return parse_model(os.pread(model.fd, MAX_MODEL_BYTES, 0), model.name)
+    name = model.name if model.learned is None else model.learned.base
+    return embedded_model(name, Path(ffmpeg_path(environ)))
 
 
 def embedded_model(name: str, binary: Path) -> SvrModel:

@@ -25,9 +25,10 @@ NOT_FFMPEG = (
     " or set it to an ffmpeg 6 or later with libvmaf\n"
 )
 
+NO_TORCH = "torch is not installed: pip install 'vmafx[gpu]'"
 NO_ENGINE = (
-    "this machine has no engine for the backend {}; this version of vmafx scores on cpu only: use cpu, or leave the"
-    " backend unset"
+    "this machine has no engine for the backend {}: torch is not installed: pip install 'vmafx[gpu]'; or use the"
+    " backend cpu, or leave it unset"
 )
 
 
@@ -356,11 +357,11 @@ def test_devices_lists_every_backend_with_its_device_and_engine(run_vmafx: Run, 
     assert head == ["BACKEND", "DEVICE", "ENGINE"]
     assert [row[0] for row in rows] == ["cpu", "cuda", "hip", "sycl", "metal"]
     assert re.fullmatch(r"libvmaf 2\.3\.0, ffmpeg \S+", rows[0][2])
-    assert rows[1][1:] == ["NVIDIA L4, 23034 MiB, driver 550.54.15", "no engine in this version"]
+    assert rows[1][1:] == ["NVIDIA L4, 23034 MiB, driver 550.54.15", NO_TORCH]
     cpu, cuda, *_ = json.loads(run_vmafx("devices", "--json", PATH=path).stdout)
     assert (cpu["backend"], cpu["device"], cpu["engine"], cpu["problem"]) == (*rows[0], "")
     assert (cuda["device"], cuda["count"], cuda["engine"]) == (rows[1][1], 1, "")
-    assert cuda["problem"] == "no engine in this version"
+    assert cuda["problem"] == NO_TORCH
 
 
 def test_devices_says_why_there_is_no_engine(run_vmafx: Run) -> None:

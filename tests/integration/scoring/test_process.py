@@ -19,7 +19,7 @@ from tests.support.webserver import WebServer, stalls
 from vmafx.api.hardware import Backend
 from vmafx.scoring.batch import BatchScorer
 from vmafx.scoring.cache import ResultCache
-from vmafx.scoring.engines.engine import Engine
+from vmafx.scoring.engines.engine import Engine, Measurement
 from vmafx.scoring.engines.ffmpeg import find_ffmpeg
 from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.engines.libvmaf import LibvmafEngine
@@ -222,7 +222,7 @@ class AnyBackend(Engines):
     def check(self, backend: Backend | None) -> None:
         pass
 
-    async def choose(self, backend: Backend | None = None) -> Engine:
+    async def choose(self, backend: Backend | None = None, _measurement: Measurement | None = None) -> Engine:
         engine = LibvmafEngine(await find_ffmpeg())
         engine.backend = backend or "cpu"
         return engine

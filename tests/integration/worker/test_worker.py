@@ -143,7 +143,7 @@ def test_the_threads_of_the_job_override_those_of_the_node(worker: Worker, worke
     assert (code, result.fault) == (4, "NodeFault")
 
 
-NO_ENGINE = "this machine has no engine for the backend {}; this version of vmafx scores on cpu only"
+NO_ENGINE = "this machine has no engine for the backend {}: torch is not installed: pip install 'vmafx[gpu]'"
 
 
 @pytest.mark.parametrize(

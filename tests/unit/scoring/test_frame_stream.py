@@ -7,7 +7,7 @@ import asyncio
 import os
 from array import array
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from io import FileIO
 from itertools import count, pairwise
 from typing import Any
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.waiting import eventually, turns
 from vmafx.api.hardware import Backend
-from vmafx.scoring.engines.engine import Engine, FrameFormat, MeasuredRun, Measurement, Run
+from vmafx.scoring.engines.engine import Engine, FrameFormat, Group, MeasuredRun, Measurement, Run, SeparateClips
 from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.errors import BadInput, EngineFailure
 from vmafx.scoring.frame_stream import (
@@ -45,6 +45,7 @@ class SlidingEngine:
     """Its score of a frame depends on all of its neighbours, and on which of them there are."""
 
     backend: Backend = "cpu"
+    luma_only = False
 
     def __init__(self, neighbours: int, *, missed: int = 0) -> None:
         self.neighbours, self._missed = neighbours, missed
@@ -52,8 +53,16 @@ class SlidingEngine:
     def identity(self) -> tuple[str | int, ...]:
         return ("sliding",)
 
-    def lacks(self, _measurement: Measurement) -> str | None:
+    async def lacks(self, _measurement: Measurement) -> str | None:
         return None
+
+    def group(
+        self, run: Run, measurement: Measurement, frames: FrameFormat, clips: int
+    ) -> AbstractAsyncContextManager[Group]:
+        return nullcontext(SeparateClips(self, run, measurement, frames, clips))
+
+    async def close(self) -> None:
+        pass
 
     async def score(
         self,
@@ -92,7 +101,7 @@ class OneEngine(Engines):
         super().__init__()
         self._engine = engine
 
-    async def choose(self, _backend: Backend | None = None) -> Engine:
+    async def choose(self, _backend: Backend | None = None, _measurement: Measurement | None = None) -> Engine:
         return self._engine
 
 

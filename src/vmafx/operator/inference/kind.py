@@ -42,7 +42,7 @@ _OTHER_REASONS = (
     ),
     ConditionReason("Degraded", "False", "AsExpected", "Nothing needs attention."),
     ConditionReason(
-        "Degraded", "True", "NoEngine", "The scoring server has no engine for `gpuVendor`; nothing is changed."
+        "Degraded", "True", "NoEngine", "The default image has no engine for `gpuVendor`; nothing is changed."
     ),
     ConditionReason("Degraded", "True", "NameTaken", "A child cannot be created: another object already has its name."),
     ConditionReason("Degraded", "True", "Refused", "The API server rejects a child; `message` has its reason."),

@@ -69,8 +69,8 @@ class InferenceReconciler:
         desired = desired_children(ref, spec, before.live, "route" if before.uses_route else "replicas")
         synced, problems = SyncResult(), self._gatherer.gateway_problems()
         if self._options.lacks_engine(spec.image, spec.gpuVendor):
-            message = f"the scoring server has no engine for {spec.gpuVendor}; set spec.image, or use gpuVendor cpu"
-            problems.append(Problem("NoEngine", message))
+            why = f"the default image has no engine for {spec.gpuVendor}"
+            problems.append(Problem("NoEngine", f"{why}; set spec.image to one that has, or use gpuVendor cpu"))
         else:
             bodies, initial = self._declare(service, ref, desired, before)
             synced = await self._children.sync(service, bodies, initial)

@@ -79,9 +79,17 @@ class ClipDecoder:
 
     @asynccontextmanager
     async def decode(
-        self, conversion: Conversion, outputs: int = 1, *, threads: int, first: int = 0, end: int | None = None
+        self,
+        conversion: Conversion,
+        outputs: int = 1,
+        *,
+        threads: int,
+        readers: int = 1,
+        luma_only: bool = False,
+        first: int = 0,
+        end: int | None = None,
     ) -> AsyncIterator["Decoding"]:
-        """Decodes the frames [first, end) for the length of the block."""
+        """Decodes the frames [first, end) for the length of the block. `readers` read the same pipe of each output."""
         process = self._idle
         if process is None or len(process.outputs) < outputs:
             process = await self._start(outputs)
@@ -93,13 +101,14 @@ class ClipDecoder:
                 pixels=self._limits.pixels,
                 frames=self._limits.frames,
                 conversion=conversion,
+                luma_only=luma_only,
                 outputs=outputs,
                 first=first,
                 end=end,
                 threads=min(threads, MAX_THREADS),
             )
             self._limit_cpu(process)
-            async with Decoding(self, process, task) as decoding:
+            async with Decoding(self, process, task, readers) as decoding:
                 yield decoding
         finally:
             await process.close()
@@ -197,10 +206,10 @@ class ClipDecoder:
 class Decoding:
     """A clip that is being decoded. `outputs` are the pipes that its frames come from; a reader may close them."""
 
-    def __init__(self, decoder: ClipDecoder, process: DecoderProcess, task: DecodeTask) -> None:
+    def __init__(self, decoder: ClipDecoder, process: DecoderProcess, task: DecodeTask, readers: int) -> None:
         self._decoder, self._process, self._task = decoder, process, task
         self.outputs = process.outputs[: task.outputs]
-        self._read = set(self.outputs)  # by an engine
+        self._readers = dict.fromkeys(self.outputs, readers)  # of each output; outputs without any are left out
 
     async def __aenter__(self) -> Self:
         self._answer = asyncio.create_task(self._run())
@@ -216,9 +225,11 @@ class Decoding:
         return await asyncio.shield(self._answer)
 
     def stop_reading(self, output: FileIO) -> None:
-        """Nothing reads this output any more."""
-        output.close()
-        self._read.discard(output)
+        """A reader does not need this output any more."""
+        self._readers[output] -= 1
+        if not self._readers[output]:
+            output.close()
+            del self._readers[output]
 
     async def check(self) -> None:
         """Raises the error of a decoder that has failed, and thereby made an engine fail."""
@@ -236,7 +247,7 @@ class Decoding:
             try:
                 answer = await self._process.receive_soon()
             except TimeoutError:  # as long as an engine reads the frames, it may be the slow one
-                waited += 0.0 if self._read else CHECK_INTERVAL
+                waited += 0.0 if self._readers else CHECK_INTERVAL
             else:
                 if answer is None:
                     raise await self._decoder.failure(self._process)

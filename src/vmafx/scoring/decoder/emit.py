@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from itertools import islice
 from queue import Queue
 
 from av.video.frame import VideoFrame
@@ -66,7 +67,7 @@ class _Emitter:
             if self.count > self._task.frames:
                 raise Refused(f"it has more than {self._task.frames:,} frames, which is the limit")
             if self.count > self._task.first and (self._task.end is None or self.count <= self._task.end):
-                planes = raw_planes(frame)
+                planes = raw_planes(frame, luma_only=self._task.luma_only)
                 for writer in self._writers:
                     writer.put(planes)
 
@@ -75,10 +76,10 @@ class _Emitter:
             writer.finish()
 
 
-def raw_planes(frame: VideoFrame) -> Planes:
+def raw_planes(frame: VideoFrame, *, luma_only: bool = False) -> Planes:
     """The rows of all planes without padding, as views of the frame's memory."""
     views: Planes = []
-    for plane, component in zip(frame.planes, frame.format.components, strict=True):
+    for plane, component in islice(zip(frame.planes, frame.format.components, strict=True), 1 if luma_only else None):
         row, rows, stride = component.width * ((component.bits + 7) // 8), component.height, plane.line_size
         content = memoryview(plane)
         if stride == row:

@@ -61,6 +61,7 @@ class DecodeTask(_ClipTask, frozen=True, kw_only=True, tag="decode"):
     """Emit the frames [first, end) to the first `outputs` pipes. The answers are DecodeProgress, then DecodedClip."""
 
     conversion: Conversion
+    luma_only: bool = False  # emit the first plane of each frame, and no chroma
     outputs: int = 1
     first: int = 0
     end: int | None = None  # None for all frames

@@ -6,6 +6,7 @@ the whole clip.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from io import FileIO
 from typing import Protocol
 
@@ -60,12 +61,13 @@ class Engine(Protocol):
 
     backend: Backend
     neighbours: int  # frames that it needs before and after a run
+    luma_only: bool  # it is fed the first plane of each frame, and no chroma
 
     def identity(self) -> tuple[str | int, ...]:
         """In the cache key: another engine may yield other values."""
         ...
 
-    def lacks(self, measurement: Measurement) -> str | None:
+    async def lacks(self, measurement: Measurement) -> str | None:
         """What it cannot measure of this, as a sentence; None if it can measure all."""
         ...
 
@@ -80,7 +82,50 @@ class Engine(Protocol):
     ) -> MeasuredRun:
         """Reads the frames of `run.fed(neighbours, subsample)` from two pipes or files, and closes them.
 
-        Calls `on_scored` with the number of pairs scored so far. If one clip ends first, the rest of the other is not
-        read. Raises NodeFault, EngineFailure, or BadInput for a model that is not usable.
+        Calls `on_scored` with the number of pairs scored so far, whenever there is progress. If one clip ends first,
+        the rest of the other is not read. Raises NodeFault, EngineFailure, or BadInput for a model that is not usable.
         """
         ...
+
+    def group(
+        self, run: Run, measurement: Measurement, frames: FrameFormat, clips: int
+    ) -> AbstractAsyncContextManager["Group"]:
+        """Scores so many distorted clips at once, which have the same reference."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the processes that it keeps for further work."""
+        ...
+
+
+class Group(Protocol):
+    """Distorted clips that are scored at once against the same run of one reference."""
+
+    references: int  # how many times it reads the frames of the reference: once, or once for each clip
+
+    async def score(
+        self, clip: int, reference: FileIO, distorted: FileIO, on_scored: Callable[[int], None]
+    ) -> MeasuredRun:
+        """Like the method of an engine, for one of the clips. An engine may wait until all clips are here or left."""
+        ...
+
+    def leave(self, clip: int) -> None:
+        """This clip will not be scored, or is scored already."""
+        ...
+
+
+class SeparateClips:
+    """A group for an engine that scores clips one by one, each with the reference."""
+
+    def __init__(self, engine: Engine, run: Run, measurement: Measurement, frames: FrameFormat, clips: int) -> None:
+        self.references = clips
+        self._engine, self._run, self._measurement, self._frames = engine, run, measurement, frames
+
+    async def score(
+        self, _clip: int, reference: FileIO, distorted: FileIO, on_scored: Callable[[int], None]
+    ) -> MeasuredRun:
+        run, measurement, frames = self._run, self._measurement, self._frames
+        return await self._engine.score(run, measurement, frames, reference, distorted, on_scored)
+
+    def leave(self, _clip: int) -> None:
+        """No clip waits for another one."""

@@ -22,7 +22,7 @@ MIN_VERSION = 6  # the first with the fd: protocol for inputs and -stats_enc_pos
 REMEDY = f"unset {BINARY}, or set it to an ffmpeg {MIN_VERSION} or later with libvmaf"
 
 
-class EngineSettings(Settings):
+class FfmpegSettings(Settings):
     """Which ffmpeg to use."""
 
     ffmpeg: Annotated[str, Setting(
@@ -52,7 +52,7 @@ class FfmpegBuild(msgspec.Struct, frozen=True):
 
 def ffmpeg_path(environ: Mapping[str, str] = os.environ) -> str:
     """The path of the ffmpeg to use."""
-    if configured := from_environ(EngineSettings, environ).ffmpeg:
+    if configured := from_environ(FfmpegSettings, environ).ffmpeg:
         found = shutil.which(configured)
         if found is None:
             raise NodeFault(

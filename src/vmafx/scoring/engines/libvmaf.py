@@ -10,13 +10,13 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from io import FileIO
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from vmafx.api.hardware import Backend
 from vmafx.process.child import child, exit_description
-from vmafx.scoring.engines.engine import FrameFormat, MeasuredRun, Measurement, Run
+from vmafx.scoring.engines.engine import FrameFormat, Group, MeasuredRun, Measurement, Run, SeparateClips
 from vmafx.scoring.engines.ffmpeg import Ffmpeg, inspect_build, missing_parts
 from vmafx.scoring.engines.libvmaf_log import FEATURES, is_complete, libvmaf_features, read_log
 from vmafx.scoring.engines.raw_frames import (
@@ -33,22 +33,31 @@ from vmafx.scoring.models import can_load_model
 from vmafx.scoring.result import EngineFacts
 from vmafx.tasks import in_thread
 
+
+class Filter(NamedTuple):
+    """A filter of ffmpeg that measures VMAF on a backend. Frames are uploaded to its device first, if it has one."""
+
+    name: str
+    device: str = ""  # its type
+
+
+FILTERS: dict[Backend, Filter] = {"cpu": Filter("libvmaf"), "cuda": Filter("libvmaf_cuda", "cuda")}
 MIN_FREE_SPACE = 64 << 20  # bytes; below this, the disk counts as full
 
 
 class LibvmafEngine:
     """Scores with one ffmpeg. A process per run: it scores and counts."""
 
-    backend: Backend = "cpu"
     neighbours = 1  # motion2 is the lower of the differences to the frame before and to the one after
+    luma_only = False
 
-    def __init__(self, ffmpeg: Ffmpeg) -> None:
-        self._ffmpeg = ffmpeg
+    def __init__(self, ffmpeg: Ffmpeg, backend: Backend = "cpu") -> None:
+        self._ffmpeg, self.backend = ffmpeg, backend
 
     def identity(self) -> tuple[str | int, ...]:
-        return ("libvmaf", self._ffmpeg.version, *self._ffmpeg.identity())
+        return (FILTERS[self.backend].name, self._ffmpeg.version, *self._ffmpeg.identity())
 
-    def lacks(self, measurement: Measurement) -> str | None:
+    async def lacks(self, measurement: Measurement) -> str | None:
         unknown = [name for name in measurement.features if name not in FEATURES]
         return f"libvmaf does not measure {unknown[0]}" if unknown else None
 
@@ -88,6 +97,14 @@ class LibvmafEngine:
             seconds = time.monotonic() - started
             return await in_thread(self._measured, run, measurement, log, received, seconds)
 
+    def group(
+        self, run: Run, measurement: Measurement, frames: FrameFormat, clips: int
+    ) -> AbstractAsyncContextManager[Group]:
+        return nullcontext(SeparateClips(self, run, measurement, frames, clips))
+
+    async def close(self) -> None:
+        """It keeps no process."""
+
     def _command(self, measurement: Measurement, frames: FrameFormat, *descriptors: int) -> list[str]:
         reference, distorted, log, counter = descriptors
         features = "|".join(f"name={name}" for name in libvmaf_features(measurement.features))
@@ -99,10 +116,14 @@ class LibvmafEngine:
             "shortest": "1",
             "model": measurement.model.argument,
         } | ({"feature": features} if features else {})
-        graph = "[0:v][1:v]libvmaf=" + ":".join(f"{name}={value}" for name, value in settings.items()) + "[scored]"
+        name, device = FILTERS[self.backend]
+        measured = f"{name}=" + ":".join(f"{name}={value}" for name, value in settings.items()) + "[scored]"
+        upload = "[0:v]hwupload[distorted];[1:v]hwupload[reference];[distorted][reference]"
+        graph = (upload if device else "[0:v][1:v]") + measured
         return [
             self._ffmpeg.path,
             *LOG_FLAGS,
+            *(("-init_hw_device", f"{device}=device", "-filter_hw_device", "device") if device else ()),
             *raw_input(frames, distorted),
             *raw_input(frames, reference),
             *("-filter_complex_threads", str(measurement.threads), "-filter_complex", graph),

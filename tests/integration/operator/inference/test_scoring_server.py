@@ -119,7 +119,7 @@ async def test_a_gpu_without_an_engine_is_refused_before_replicas_hold_it(servic
     await services.create(image=None, modelRef=BASE, gpuVendor="nvidia")
     await services.until("Degraded", reason="NoEngine")
     status = (await services.service("m")).status
-    assert "no engine for nvidia; set spec.image, or use gpuVendor cpu" in (status.message or "")
+    assert "no engine for nvidia; set spec.image to one that has, or use gpuVendor cpu" in (status.message or "")
     assert await services.get(DEPLOYMENTS, "m-primary") is None
     await services.change(gpuVendor="cpu")
     await services.until("Degraded", "False")

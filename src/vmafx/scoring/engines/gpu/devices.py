@@ -20,11 +20,11 @@ class NoDevice(Exception):
 def find_device(backend: Backend) -> tuple[torch.device, Ready]:
     """The device of a backend with the most free memory. Raises NoDevice."""
     if backend == "cpu":
-        return torch.device("cpu"), Ready("CPU", torch.__version__)
+        return torch.device("cpu"), Ready("CPU", str(torch.__version__))
     if backend == "metal":
         if not torch.backends.mps.is_available():
             raise NoDevice("torch finds no Metal device")
-        return torch.device("mps"), Ready("Metal", torch.__version__)
+        return torch.device("mps"), Ready("Metal", str(torch.__version__))
     built = {"cuda": torch.version.cuda, "hip": torch.version.hip, "sycl": torch.version.xpu}[backend]
     name = {"cuda": "CUDA", "hip": "ROCm", "sycl": "XPU"}[backend]
     if built is None:
@@ -44,7 +44,7 @@ def find_device(backend: Backend) -> tuple[torch.device, Ready]:
 
     device = torch.device("xpu" if backend == "sycl" else "cuda", index)
     module.set_device(device)
-    return device, Ready(module.get_device_name(device), torch.__version__, triton.__version__)
+    return device, Ready(module.get_device_name(device), str(torch.__version__), triton.__version__)
 
 
 def free_memory(device: torch.device) -> tuple[int, int]:

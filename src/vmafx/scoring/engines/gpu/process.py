@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 
 import msgspec
 
-from vmafx.api.hardware import Backend
+from vmafx.api.hardware import DEVICE_VARIABLES, Backend
 from vmafx.process.child import child, exit_description, python_command
 from vmafx.scoring.cache import default_cache_folder
 from vmafx.scoring.engines.gpu.messages import MAX_PACKET, Answer, DeviceSetup, MeasureTask, Ready, Unusable
@@ -21,13 +21,9 @@ from vmafx.scoring.errors import EngineFailure, NodeFault, spawn_errors_as_node_
 PROGRAM = str(Path(__file__).with_name("main.py"))
 START_TIMEOUT = 300.0  # seconds to import torch and to find the device, from a cold disk
 KERNEL_CACHE = "TRITON_CACHE_DIR"
-# What tells torch and Triton which devices there are and where their libraries and compilers are.
-PASSED_ON = (
-    KERNEL_CACHE, "CC", "LD_LIBRARY_PATH", "PATH",
-    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_OVERRIDE_GFX_VERSION",
-    "ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR",
-)  # fmt: skip
+PASSED_ON = ("LD_LIBRARY_PATH", "PATH", *DEVICE_VARIABLES)
+# Multiplications and additions are fused, as in what was measured: versions of Triton differ in their default.
+KERNEL_SETTINGS = {"TRITON_DEFAULT_FP_FUSION": "1"}
 
 
 class DeviceProcess:
@@ -43,7 +39,7 @@ class DeviceProcess:
         self._socket = self._stack.enter_context(closing(ours))
         ours.setblocking(False)
         setup = msgspec.json.encode(DeviceSetup(os.getpid(), theirs.fileno(), backend)).decode()
-        environment = {name: environ[name] for name in PASSED_ON if name in environ}
+        environment = KERNEL_SETTINGS | {name: environ[name] for name in PASSED_ON if name in environ}
         with closing(theirs), spawn_errors_as_node_fault():
             environment.setdefault(KERNEL_CACHE, str(_kernel_cache()))
             self._process = await self._stack.enter_async_context(
@@ -55,13 +51,14 @@ class DeviceProcess:
             async with asyncio.timeout(START_TIMEOUT):
                 answer = await self.receive()
         except TimeoutError:
-            raise NodeFault(f"torch found no {backend} device within {START_TIMEOUT:.0f} s") from None
+            why = f"torch found no device within {START_TIMEOUT:.0f} s"
+            raise NodeFault(f"this machine has no engine for the backend {backend}: {why}") from None
         except EngineFailure as failure:  # before any task: the cause is this machine
-            raise NodeFault(str(failure)) from failure
+            raise NodeFault(f"this machine has no engine for the backend {backend}: {failure}") from failure
         if isinstance(answer, Ready):
             return answer
-        assert isinstance(answer, Unusable)
-        raise NodeFault(f"this machine has no engine for the backend {backend}: {answer.why}")
+        why = answer.why if isinstance(answer, Unusable) else "the device process sent no valid answer"
+        raise NodeFault(f"this machine has no engine for the backend {backend}: {why}")
 
     def send(self, task: MeasureTask, descriptors: Sequence[int]) -> None:
         """The process closes its copies of the descriptors."""
@@ -71,7 +68,8 @@ class DeviceProcess:
         """The next answer. Raises EngineFailure if the process has ended."""
         packet = await asyncio.get_running_loop().sock_recv(self._socket, MAX_PACKET)
         if packet:
-            return msgspec.json.decode(packet, type=Answer)
+            answer: Answer = msgspec.json.decode(packet, type=Answer)
+            return answer
         code = await self._process.wait()
         await self._reading
         last = next((line for line in reversed(self._lines) if line), "no error message")

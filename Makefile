@@ -7,7 +7,13 @@ export UV_SYSTEM_CERTS := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-training demo-serve test soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve bench-tune clean
+.PHONY: help setup demo demo-training demo-serve test test-gpu soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve bench-tune bench-gpu clean
+
+# $(call install,ENVIRONMENT,EXTRAS): a dot for each package, the end of the log if it fails.
+comma := ,
+install = $(1)/bin/pip install --progress-bar off -e '.[$(2)]' 2>&1 | tee $(1)/setup.log \
+	| awk '/^(Collecting|Installing)/ { printf "."; fflush() } END { print "" }' \
+	|| { tail -n 5 $(1)/setup.log >&2; echo "error: pip install failed; full log: $(1)/setup.log" >&2; exit 1; }
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,9 +26,7 @@ setup: .venv/.ready ## install vmafx and its development tools in .venv
 	@echo "setting up .venv (under a minute, once)"
 	@$(PYTHON) -m venv .venv \
 		|| { echo "error: $(PYTHON) cannot create virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	@$(BIN)/pip install --progress-bar off -e '.[dev]' 2>&1 | tee .venv/setup.log \
-		| awk '/^(Collecting|Installing)/ { printf "."; fflush() } END { print "" }' \
-		|| { tail -n 5 .venv/setup.log >&2; echo "error: pip install failed; full log: .venv/setup.log" >&2; exit 1; }
+	@$(call install,.venv,dev)
 	@touch $@
 
 demo: setup ## run vmafx on this machine: encode a clip six ways, score the encodes, plot VMAF against bitrate (KEEP=1 keeps it running)
@@ -42,6 +46,16 @@ test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit"
 	@$(BIN)/python -m tests.support.gateway.build
 	@$(BIN)/python -m tests.support.registry
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# In an environment of its own: `make test` is for machines without torch.
+.venv/gpu/.ready: .venv/.ready
+	@echo "setting up .venv/gpu: torch and Triton (minutes, once; 3 GB to download)"
+	@$(PYTHON) -m venv .venv/gpu
+	@$(call install,.venv/gpu,dev$(comma)gpu)
+	@touch $@
+
+test-gpu: .venv/gpu/.ready ## test VMAF on a GPU, or without one the same code at reduced size (installs torch and Triton)
+	@.venv/gpu/bin/pytest --numprocesses auto --maxprocesses 4 tests/gpu $(ARGS)
 
 soak: setup ## run the long and randomized tests: long faults, then 500 jobs under injected faults (ARGS="--runtime agent --seed 7 --jobs 200")
 	@$(BIN)/vmafx dev fetch
@@ -125,6 +139,9 @@ bench-serve: setup ## benchmark `vmafx serve`: overhead, cached answers, memory 
 
 bench-tune: setup ## benchmark `vmaf-tune --target-vmaf` beside bisection and ab-av1 on eight clips (15 minutes)
 	@$(BIN)/python -m bench.tune $(ARGS)
+
+bench-gpu: .venv/gpu/.ready ## benchmark VMAF on a GPU: frames that are there, kernels, several clips, whole files (10 minutes)
+	@.venv/gpu/bin/python -m bench.gpu $(ARGS)
 
 bench-training: setup ## benchmark training beside scikit-learn and River: speed, memory, pauses, quality (3 minutes)
 	@$(BIN)/python -m bench.training $(ARGS)

@@ -1,129 +1,279 @@
-"""Benchmark of VMAF on a GPU, with frames that are on the device: `python -m bench.gpu`.
+"""Benchmark of VMAF on a GPU: `make bench-gpu`.
 
-Prints frames per second for sizes, bit depths and numbers of distorted clips, the bandwidth of device memory, and what
-each kernel takes. Batches of different frames take turns, so that no cache holds them from one round to the next.
+Prints, in this order: the bandwidth of a copy on the device; by how much the kernels differ from plain PyTorch; frames
+per second with frames that are on the device, for sizes, bit depths and batches, with the share of that bandwidth; the
+gain of 2, 4 and 8 distorted clips with one reference; what each kernel takes; and whole files, from H.264, beside
+decoding alone and libvmaf on the CPU. Batches of different frames take turns, so that no cache holds them from one
+round to the next. `--device cpu` measures plain PyTorch on small frames: to try this program, not to compare.
 """
 
 import argparse
+import asyncio
+import os
 import statistics
+import subprocess
+import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import av
+import imageio_ffmpeg
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+from vmafx.api.hardware import Backend
+from vmafx.scoring.batch import BatchScorer, ClipScored
+from vmafx.scoring.engines.find import ENGINE_VARIABLE, EngineKind, Engines
+from vmafx.scoring.engines.gpu import fused
 from vmafx.scoring.engines.gpu.definitions import LumaFormat
-from vmafx.scoring.engines.gpu.fused import FusedSums
-from vmafx.scoring.engines.gpu.pipeline import Batch
+from vmafx.scoring.engines.gpu.pipeline import Batch, make_sums
 from vmafx.scoring.engines.gpu.plain import PlainSums
+from vmafx.scoring.request import ScoreOptions, Source
+from vmafx.scoring.score import Scorer
 
-SIZES = {"1080p": (1920, 1080), "2160p": (3840, 2160)}
+Size = tuple[int, int]
+SIZES: dict[str, Size] = {"1080p": (1920, 1080), "2160p": (3840, 2160)}
+SMALL: dict[str, Size] = {"180p": (320, 180)}  # for plain PyTorch on a CPU
 GOALS = {"1080p": 5000, "2160p": 1300}
 GAIN_LIMIT = 100.0
 ROTATED = 3  # batches
+CLIPS = (2, 4, 8)  # with one reference
+BEST_BATCH = 8
 
 
-def make_clips(count: int, size: tuple[int, int], bits: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Frames with detail at several sizes, and the same with noise and less contrast."""
-    generator = torch.Generator("cuda").manual_seed(seed)
-    width, height = size
-    picture = torch.zeros((count, 1, height, width), device="cuda")
-    for factor in (1, 4, 16, 64):
-        small = torch.randn((count, 1, -(-height // factor), -(-width // factor)), device="cuda", generator=generator)
-        picture += torch.nn.functional.interpolate(small, (height, width), mode="bilinear") * factor**0.5 * 4
-    picture = picture[:, 0]
-    noise = torch.randn(picture.shape, device="cuda", generator=generator)
-    kind, most = (torch.uint8, 255) if bits == 8 else (torch.uint16, (1 << bits) - 1)
+class Speed(NamedTuple):
+    """Distorted frames per second, and what was measured."""
 
-    def levels(values: Tensor) -> Tensor:
-        return ((values + 125) * (most / 255)).round().clamp(0, most).to(torch.int32).to(kind)
-
-    return levels(picture), levels(picture * 0.9 + noise * 3)
+    fps: float
+    work: Callable[[int], object]
 
 
-def milliseconds(work: Callable[[int], object], rounds: int) -> float:
-    """The median time of a call, by the clock of the device."""
-    for number in range(ROTATED):
-        work(number)
-    torch.cuda.synchronize()
-    times = []
-    for number in range(rounds):
+class Bench:
+    """Measurements on one device."""
+
+    def __init__(self, device: torch.device, rounds: int) -> None:
+        self.device, self.rounds = device, rounds
+
+    def milliseconds(self, work: Callable[[int], object], rounds: int = 0) -> float:
+        """The median time of a call, by the clock of the device if it has one."""
+        for number in range(ROTATED):
+            work(number)
+        self.wait()
+        return statistics.median(self._time(work, number) for number in range(rounds or self.rounds))
+
+    def wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def _time(self, work: Callable[[int], object], number: int) -> float:
+        if self.device.type != "cuda":
+            started = time.perf_counter()
+            work(number)
+            return (time.perf_counter() - started) * 1e3
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         work(number)
         end.record()
         end.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
+        return float(start.elapsed_time(end))
+
+    def copy_bandwidth(self) -> float:
+        """Bytes per second that a copy on the device reads and writes."""
+        size = 4 << 30 if self.device.type == "cuda" else 64 << 20
+        one, other = (torch.empty(size, dtype=torch.uint8, device=self.device) for _ in range(2))
+        return 2e3 * float(one.numel()) / self.milliseconds(lambda _: other.copy_(one), 10)
+
+    def clips(self, count: int, size: Size, bits: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Frames with detail at several sizes, and the same with noise and less contrast."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+        width, height = size
+        picture = torch.zeros((count, 1, height, width), device=self.device)
+        for factor in (1, 4, 16, 64):
+            small = torch.randn(
+                (count, 1, -(-height // factor), -(-width // factor)), device=self.device, generator=generator
+            )
+            picture += torch.nn.functional.interpolate(small, (height, width), mode="bilinear") * factor**0.5 * 4
+        picture = picture[:, 0]
+        noise = torch.randn(picture.shape, device=self.device, generator=generator)
+        kind, most = (torch.uint8, 255) if bits == 8 else (torch.uint16, (1 << bits) - 1)
+
+        def levels(values: Tensor) -> Tensor:
+            return ((values + 125) * (most / 255)).round().clamp(0, most).to(torch.int32).to(kind)
+
+        return levels(picture), levels(picture * 0.9 + noise * 3)
+
+    def speed(self, size: Size, bits: int, batch_size: int, clips: int = 1) -> Speed:
+        """That of frames which are on the device."""
+        pairs = [self.clips(batch_size, size, bits, seed) for seed in range(ROTATED)]
+        batch = Batch(LumaFormat(*size, bits), GAIN_LIMIT, batch_size, clips, self.device)
+
+        def work(number: int) -> object:
+            reference, distorted = pairs[number % ROTATED]
+            batch.luma[0].copy_(reference)
+            batch.luma[1:].copy_(distorted)
+            return batch.run()
+
+        return Speed(batch_size * clips / self.milliseconds(work) * 1e3, work)
+
+    def difference_from_plain(self, bits: int) -> float:
+        """The largest relative difference of a sum between what the device uses and plain PyTorch."""
+        size = (1280, 720) if self.device.type == "cuda" else SMALL["180p"]
+        reference, distorted = self.clips(4, size, bits, 99)
+        frames = LumaFormat(*size, bits)
+        used, plain = make_sums(frames, GAIN_LIMIT, self.device), PlainSums(frames, GAIN_LIMIT, self.device)
+        one, two = used.reference(reference), plain.reference(reference)
+        pairs = [(one.sums, two.sums), (used.distorted(one, distorted), plain.distorted(two, distorted))]
+        return max(float(((a - b) / b.abs().clamp_min(1e-9)).abs().max()) for a, b in pairs)
 
 
-def copy_bandwidth() -> float:
-    """Bytes per second that a copy on the device reads and writes."""
-    one, other = (torch.empty(4 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
-    return 2 * one.numel() / milliseconds(lambda _: other.copy_(one), 10) * 1e3
+def kernel_bytes(size: Size, bits: int, device: torch.device) -> int:
+    """Bytes of one pair of frames that kernels read or write, each tensor of a launch counted once."""
+    launch, total = fused.launch, 0
+
+    def count(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+        nonlocal total
+        total += sum(one.numel() * one.element_size() for one in arguments if isinstance(one, Tensor))
+        launch(kernel, grid, *arguments, **constants)
+
+    frames, kind = LumaFormat(*size, bits), torch.uint8 if bits == 8 else torch.uint16
+    luma = torch.zeros((1, size[1], size[0]), dtype=kind, device=device)
+    blurred = torch.zeros((2, size[1], size[0]), dtype=torch.uint16, device=device)
+    sums = fused.FusedSums(frames, GAIN_LIMIT, device)
+    fused.launch = count
+    try:
+        sums.distorted(sums.reference(luma), luma)
+        sums.blurred(luma, blurred[1:])
+        sums.difference(blurred[:-1], blurred[1:])
+    finally:
+        fused.launch = launch
+    return total
 
 
-def measure(name: str, bits: int, size: int, clips: int, rounds: int) -> tuple[float, Callable[[int], object]]:
-    """Distorted frames per second, and the measured work."""
-    (width, height), device = SIZES[name], torch.device("cuda")
-    pairs = [make_clips(size, SIZES[name], bits, seed) for seed in range(ROTATED)]
-    batch = Batch(LumaFormat(width, height, bits), GAIN_LIMIT, size, clips, device)
-
-    def work(number: int) -> object:
-        reference, distorted = pairs[number % ROTATED]
-        batch.luma[0].copy_(reference)
-        batch.luma[1:].copy_(distorted)
-        return batch.run()
-
-    return size * clips / milliseconds(work, rounds) * 1e3, work
-
-
-def check(bits: int) -> float:
-    """The largest relative difference of a sum between the kernels and plain PyTorch."""
-    reference, distorted = make_clips(4, (1280, 720), bits, 99)
-    frames = LumaFormat(1280, 720, bits)
-    fused, plain = (kind(frames, GAIN_LIMIT, reference.device) for kind in (FusedSums, PlainSums))
-    one, two = fused.reference(reference), plain.reference(reference)
-    pairs = [(one.sums, two.sums), (fused.distorted(one, distorted), plain.distorted(two, distorted))]
-    blurred = [torch.empty(reference.shape, dtype=torch.uint16, device=reference.device) for _ in range(2)]
-    fused.blurred(reference, blurred[0])
-    plain.blurred(reference, blurred[1])
-    assert torch.equal(*(plane.to(torch.int32) for plane in blurred))
-    assert torch.equal(*(sums.difference(blurred[0][:-1], blurred[0][1:]) for sums in (fused, plain)))
-    return max(float(((a - b) / b.abs().clamp_min(1e-9)).abs().max()) for a, b in pairs)
-
-
-def kernel_times(work: Callable[[int], object], frames: int) -> list[tuple[str, float]]:
+def kernel_times(bench: Bench, work: Callable[[int], object], frames: int) -> list[tuple[str, float]]:
     """Microseconds per frame of each kernel, the longest first."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         for number in range(ROTATED):
             work(number)
-        torch.cuda.synchronize()
+        bench.wait()
     totals: dict[str, float] = defaultdict(float)
     for event in profiled.key_averages():
         totals[event.key] += event.self_device_time_total
-    return sorted(((name, time / ROTATED / frames) for name, time in totals.items()), key=lambda item: -item[1])
+    return sorted(((name, taken / ROTATED / frames) for name, taken in totals.items()), key=lambda item: -item[1])
+
+
+class Files(NamedTuple):
+    """Clips of one size on the disk."""
+
+    reference: Path
+    distorted: list[Path]
+    frames: int
+
+
+def encode(folder: Path, size: Size, frames: int) -> Files:
+    """A reference and eight encodes, in H.264."""
+    picture = f"testsrc2=size={size[0]}x{size[1]}:rate=30,noise=alls=12:allf=t"
+    reference, *distorted = folder / "reference.mp4", *(folder / f"crf{crf}.mp4" for crf in range(22, 46, 3))
+    for path, quality in ((reference, 12), *zip(distorted, range(22, 46, 3), strict=True)):
+        source = ("-f", "lavfi", "-i", picture) if path == reference else ("-i", str(reference))
+        command = (imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", *source, "-frames:v", str(frames))
+        coding = ("-pix_fmt", "yuv420p", "-c:v", "libx264", "-preset", "veryfast", "-crf", str(quality))
+        subprocess.run((*command, *coding, str(path)), check=True)
+    return Files(reference, distorted, frames)
+
+
+def decoding_fps(files: Files) -> float:
+    """Frames per second of the decoder alone, on all cores: PyAV, in this process."""
+    started = time.perf_counter()
+    with av.open(str(files.distorted[0])) as container:
+        container.streams.video[0].thread_type = "AUTO"
+        frames = sum(1 for _ in container.decode(video=0))
+    assert frames == files.frames
+    return frames / (time.perf_counter() - started)
+
+
+async def file_fps(files: Files, engine: EngineKind, backend: Backend, clips: int) -> tuple[float, list[float]]:
+    """Distorted frames per second of the second of two runs, which has a device process, and the scores."""
+    engines = Engines({**os.environ, ENGINE_VARIABLE: engine})
+    try:
+        scorer = BatchScorer(Scorer(engines), ScoreOptions(backend=backend), parallel=clips)
+        for _ in range(2):
+            started = time.perf_counter()
+            distorted = [Source(str(path)) for path in files.distorted[:clips]]
+            outcomes = await scorer.score(Source(str(files.reference)), distorted, lambda *_: None)
+            seconds = time.perf_counter() - started
+    finally:
+        await engines.close()
+    scores = [one.report.result.score for one in outcomes if isinstance(one, ClipScored)]
+    assert len(scores) == clips, outcomes
+    return files.frames * clips / seconds, scores
+
+
+def measure_files(backend: Backend, sizes: dict[str, Size], frames: int) -> None:
+    for name, size in sizes.items():
+        with tempfile.TemporaryDirectory() as folder:
+            files = encode(Path(folder), size, frames)
+            print(f"{name} file: decoding alone {decoding_fps(files):.0f} fps", flush=True)
+            libvmaf, expected = asyncio.run(file_fps(files, "ffmpeg", "cpu", 1))
+            print(f"{name} file: libvmaf on the CPU {libvmaf:.0f} fps", flush=True)
+            for clips in (1, *CLIPS):
+                fps, scores = asyncio.run(file_fps(files, "torch", backend, clips))
+                print(f"{name} file: {clips} clips on {backend} {fps:.0f} fps", flush=True)
+            print(
+                f"{name} file: the score of the first clip differs by {abs(scores[0] - expected[0]):.5f} from libvmaf's"
+            )
+
+
+def measure_frames(bench: Bench, sizes: dict[str, Size], batches: list[int]) -> None:
+    bandwidth, on_gpu = bench.copy_bandwidth(), bench.device.type == "cuda"
+    print(f"copy on the device: {bandwidth / 1e9:.0f} GB/s")
+    for bits in (8, 10):
+        print(f"{bits} bit: sums differ from plain PyTorch by at most {bench.difference_from_plain(bits):.1e}")
+    for name, size in sizes.items():
+        for bits in (8, 10):
+            for batch in batches:
+                fps = bench.speed(size, bits, batch).fps
+                text = f"{name} {bits} bit, batches of {batch}: {fps:.0f} fps (goal {GOALS.get(name, '-')})"
+                if on_gpu:
+                    text += (
+                        f", {fps * kernel_bytes(size, bits, bench.device) / bandwidth:.0%} of the bandwidth of a copy"
+                    )
+                print(text, flush=True)
+        one = bench.speed(size, 8, BEST_BATCH).fps
+        for clips in CLIPS:
+            fps = bench.speed(size, 8, BEST_BATCH, clips).fps
+            print(
+                f"{name} 8 bit, {clips} clips with one reference: {fps:.0f} fps, {fps / one:.2f} of one clip",
+                flush=True,
+            )
+        if on_gpu:
+            for kernel, taken in kernel_times(bench, bench.speed(size, 8, BEST_BATCH).work, BEST_BATCH)[:16]:
+                print(f"  {name} {taken:8.1f} us/frame {kernel[:60]}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda", help="ROCm builds of torch call theirs cuda"
+    )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--batches", default="1,2,4,8,16")
+    parser.add_argument("--frames", type=int, default=600, help="of the clips that are decoded")
+    parser.add_argument("--only", choices=("frames", "files"))
     arguments = parser.parse_args()
-    print(torch.cuda.get_device_name(), "torch", torch.__version__)
-    print("copy on the device:", round(copy_bandwidth() / 1e9), "GB/s")
-    for bits in (8, 10):
-        print(f"{bits} bit: kernels differ from plain PyTorch by at most {check(bits):.1e}")
-    for name, goal in GOALS.items():
-        for bits in (8, 10):
-            for batch in map(int, arguments.batches.split(",")):
-                fps, work = measure(name, bits, batch, 1, arguments.rounds)
-                print(f"{name} {bits} bit, batch {batch}: {fps:.0f} fps (goal {goal})", flush=True)
-    for name in SIZES:
-        fps, work = measure(name, 8, 8, 1, 3)
-        for kernel, time in kernel_times(work, 8)[:16]:
-            print(f"  {name} {time:8.1f} us/frame {kernel[:60]}")
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.error(f"torch {torch.__version__} finds no GPU; --device cpu tries this program without one")
+    device, sizes = torch.device(arguments.device), SIZES if arguments.device == "cuda" else SMALL
+    where = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {os.cpu_count()} cores"
+    print(f"{where}, torch {torch.__version__}")
+    if arguments.only != "files":
+        measure_frames(Bench(device, arguments.rounds), sizes, list(map(int, arguments.batches.split(","))))
+    if arguments.only != "frames":
+        backend: Backend = "cpu" if device.type == "cpu" else "hip" if torch.version.hip else "cuda"
+        measure_files(backend, sizes, arguments.frames)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in a trainer; read when numpy is imported
 default_signals()
+collect_ignore = [] if find_spec("torch") else ["gpu"]  # the tests of `make test-gpu`
 pytest_plugins = ["tests.support.hang_timeout"]
 
 Logged = Callable[[str, str], list[tuple[str, dict[str, object]]]]

@@ -9,7 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support import video
@@ -19,7 +21,7 @@ from tests.support.webserver import WebServer, stalls
 from vmafx.api.hardware import Backend
 from vmafx.scoring.batch import BatchScorer
 from vmafx.scoring.cache import ResultCache
-from vmafx.scoring.engines.engine import Engine, Measurement
+from vmafx.scoring.engines.engine import Engine, MeasuredRun, Measurement
 from vmafx.scoring.engines.ffmpeg import find_ffmpeg
 from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.engines.libvmaf import LibvmafEngine
@@ -216,16 +218,20 @@ async def test_results_are_cached_by_content_and_options(tmp_path: Path) -> None
     assert not (await scorer.score(Source(str(clip)), Source(str(copy)))).result.cached
 
 
-class AnyBackend(Engines):
-    """libvmaf under the name of any backend."""
+class RenamedLibvmaf(LibvmafEngine):
+    """libvmaf on the CPU, under the name of another backend."""
 
+    async def score(self, *arguments: Any) -> MeasuredRun:
+        run = await LibvmafEngine(await find_ffmpeg()).score(*arguments)
+        return msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, backend=self.backend))
+
+
+class AnyBackend(Engines):
     def check(self, backend: Backend | None) -> None:
         pass
 
     async def choose(self, backend: Backend | None = None, _measurement: Measurement | None = None) -> Engine:
-        engine = LibvmafEngine(await find_ffmpeg())
-        engine.backend = backend or "cpu"
-        return engine
+        return RenamedLibvmaf(await find_ffmpeg(), backend or "cpu")
 
 
 async def test_a_cached_result_is_reused_only_for_its_backend(tmp_path: Path) -> None:

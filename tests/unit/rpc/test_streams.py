@@ -156,7 +156,8 @@ async def test_a_message_that_is_too_large_ends_the_call_and_is_not_taken_for_th
         async with asyncio.timeout(60):
             assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         await eventually(lambda: len(server.calls.outcomes) == 2, "the servicer has ended")
-        assert server.calls.outcomes == ["returned", "CancelledError"]
+        # gRPC may report the end of the messages before it cancels the call: the reply that follows has no reader.
+        assert server.calls.outcomes in (["returned", "CancelledError"], ["returned", "GeneratorExit"])
         assert await server.is_served()
 
 
@@ -221,7 +222,9 @@ async def test_a_wait_for_a_message_may_be_cancelled_and_continued() -> None:
 
 async def test_a_client_cannot_send_far_ahead_of_the_servicer() -> None:
     """Nothing is read before the servicer asks for it, so flow control stops the client."""
-    total, ahead = 64, 12  # messages of 1 MiB, and how many may be in buffers of sockets and windows of HTTP/2
+    # Messages of 1 MiB, and how many may be in buffers of sockets and windows of HTTP/2, which grow with the time that
+    # pings take: on a busy machine to 16 MiB for the connection, and the same for the call.
+    total, ahead = 128, 40
     read, sent, may_read = 0, 0, asyncio.Semaphore(1)
 
     async def slow(requests: Requests) -> Replies:

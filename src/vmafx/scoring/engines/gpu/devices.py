@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from vmafx.api.hardware import Backend
-from vmafx.scoring.engines.gpu.messages import Ready
+from vmafx.scoring.engines.gpu.messages import DeviceReady
 
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, and its namesake in HIP
 
@@ -17,14 +17,14 @@ class NoDevice(Exception):
     """The reason why there is no device to measure on."""
 
 
-def find_device(backend: Backend) -> tuple[torch.device, Ready]:
+def find_device(backend: Backend) -> tuple[torch.device, DeviceReady]:
     """The device of a backend with the most free memory. Raises NoDevice."""
     if backend == "cpu":
-        return torch.device("cpu"), Ready("CPU", str(torch.__version__))
+        return torch.device("cpu"), DeviceReady("CPU", str(torch.__version__))
     if backend == "metal":
         if not torch.backends.mps.is_available():
             raise NoDevice("torch finds no Metal device")
-        return torch.device("mps"), Ready("Metal", str(torch.__version__))
+        return torch.device("mps"), DeviceReady("Metal", str(torch.__version__))
     built = {"cuda": torch.version.cuda, "hip": torch.version.hip, "sycl": torch.version.xpu}[backend]
     name = {"cuda": "CUDA", "hip": "ROCm", "sycl": "XPU"}[backend]
     if built is None:
@@ -44,7 +44,7 @@ def find_device(backend: Backend) -> tuple[torch.device, Ready]:
 
     device = torch.device("xpu" if backend == "sycl" else "cuda", index)
     module.set_device(device)
-    return device, Ready(module.get_device_name(device), str(torch.__version__), triton.__version__)
+    return device, DeviceReady(module.get_device_name(device), str(torch.__version__), triton.__version__)
 
 
 def free_memory(device: torch.device) -> tuple[int, int]:

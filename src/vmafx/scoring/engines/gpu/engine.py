@@ -23,13 +23,13 @@ from vmafx.scoring.engines.gpu.features import FRAME_FEATURES, motion2, motion_f
 from vmafx.scoring.engines.gpu.messages import (
     RESULT_COLUMNS,
     Answer,
-    DiskFull,
+    DeviceReady,
     Ended,
     Finished,
+    FramesArrived,
     MeasureTask,
     OutOfMemory,
-    Progress,
-    Ready,
+    ResultsNotWritten,
 )
 from vmafx.scoring.engines.gpu.process import DeviceProcess
 from vmafx.scoring.engines.libvmaf_log import COLUMNS
@@ -131,7 +131,7 @@ class TorchEngine:
     async def _start_process(self) -> DeviceProcess:
         process = DeviceProcess()
         try:
-            self._ready: Ready = await process.start(self.backend, self._environ)
+            self._ready: DeviceReady = await process.start(self.backend, self._environ)
         except BaseException:
             await process.close()
             raise
@@ -263,7 +263,7 @@ class _Task:
 
     async def _handle(self, answer: Answer, clips: list[_Clip], results: list[BinaryIO], started: float) -> None:
         match answer:
-            case Progress(number, scored):
+            case FramesArrived(number, scored):
                 _report(clips[number], scored)
             case Ended(number, scored):
                 seconds = time.monotonic() - started
@@ -281,7 +281,7 @@ class _Task:
                     f"the memory of the device is full: {free >> 20} of {total >> 20} MiB are free, which is not enough"
                     f" for single frames of {self._luma.width}x{self._luma.height}; other processes use the rest"
                 )
-            case DiskFull(why):
+            case ResultsNotWritten(why):
                 raise NodeFault(f"the results of the device cannot be written to {tempfile.gettempdir()}: {why}")
 
 

@@ -16,8 +16,8 @@ from vmafx.scoring.engines.gpu.messages import (
     MAX_PACKET,
     Answer,
     DeviceSetup,
-    DiskFull,
     MeasureTask,
+    ResultsNotWritten,
     Unusable,
 )
 
@@ -55,7 +55,7 @@ def main() -> None:
             try:
                 meter.measure(task, inputs, results, send)
             except OSError as error:
-                send(DiskFull(error.strerror or str(error)))
+                send(ResultsNotWritten(error.strerror or str(error)))
             finally:
                 for fd in results:
                     os.close(fd)

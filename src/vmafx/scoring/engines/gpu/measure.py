@@ -14,7 +14,7 @@ import torch
 from vmafx.scoring.engines.gpu.definitions import LumaFormat
 from vmafx.scoring.engines.gpu.devices import free_memory, is_out_of_memory, release_memory
 from vmafx.scoring.engines.gpu.features import FRAME_FEATURES, FrameSums, vif_and_adm
-from vmafx.scoring.engines.gpu.messages import Answer, Ended, Finished, MeasureTask, OutOfMemory, Progress
+from vmafx.scoring.engines.gpu.messages import Answer, Ended, Finished, FramesArrived, MeasureTask, OutOfMemory
 from vmafx.scoring.engines.gpu.pipeline import SLOTS, Pipeline
 
 MAX_BATCH = 16  # frames
@@ -168,7 +168,7 @@ class _Measuring:
             number, frames = self._arrivals.get()
             self._streams[number].arrived.append(frames)
             if number:
-                self._send(Progress(number - 1, self._scored[number - 1]))
+                self._send(FramesArrived(number - 1, self._scored[number - 1]))
         frames = stream.arrived.popleft() if stream.arrived else 0
         stream.ended = stream.ended or frames < self._pipeline.size
         return frames

@@ -22,7 +22,7 @@ class DeviceSetup(msgspec.Struct, frozen=True):
     backend: Backend
 
 
-class Ready(msgspec.Struct, frozen=True, tag="ready"):
+class DeviceReady(msgspec.Struct, frozen=True, tag="ready"):
     """The first answer: there is a device."""
 
     device: str  # its name
@@ -45,7 +45,7 @@ class MeasureTask(msgspec.Struct, frozen=True):
     threads: int  # on a CPU
 
 
-class Progress(msgspec.Struct, frozen=True, tag="progress"):
+class FramesArrived(msgspec.Struct, frozen=True, tag="progress"):
     """More frames of a clip have arrived; `scored` of its frames are measured."""
 
     clip: int
@@ -66,7 +66,7 @@ class OutOfMemory(msgspec.Struct, frozen=True, tag="memory"):
     total: int
 
 
-class DiskFull(msgspec.Struct, frozen=True, tag="disk"):
+class ResultsNotWritten(msgspec.Struct, frozen=True, tag="disk"):
     """The task was given up: results cannot be written."""
 
     why: str
@@ -76,4 +76,4 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """All clips have ended; another task may follow."""
 
 
-Answer = Ready | Unusable | Progress | Ended | OutOfMemory | DiskFull | Finished
+Answer = DeviceReady | Unusable | FramesArrived | Ended | OutOfMemory | ResultsNotWritten | Finished

@@ -37,7 +37,7 @@ def make_sums(frames: LumaFormat, gain_limit: float, device: torch.device) -> Su
     return PlainSums(frames, gain_limit, device)
 
 
-class Measured(NamedTuple):
+class BatchSums(NamedTuple):
     """What a batch yielded: sums of the reference, of each distorted clip, and differences from the frame before."""
 
     reference: Tensor
@@ -65,7 +65,7 @@ class Batch:
             with torch.cuda.graph(self._graph):
                 self.measured = self._measure()
 
-    def run(self) -> Measured:
+    def run(self) -> BatchSums:
         """Measures the frames in `luma`; the batch before had those before them."""
         if self._graph is None:
             self.measured = self._measure()
@@ -73,13 +73,13 @@ class Batch:
             self._graph.replay()
         return self.measured
 
-    def _measure(self) -> Measured:
+    def _measure(self) -> BatchSums:
         reference = self._sums.reference(self.luma[0])
         self._blurred[0].copy_(self._blurred[-1])
         self._sums.blurred(self.luma[0], self._blurred[1:])
         differences = self._sums.difference(self._blurred[:-1], self._blurred[1:])
         distorted = torch.stack([self._sums.distorted(reference, luma) for luma in self.luma[1:]])
-        return Measured(reference.sums, distorted, differences)
+        return BatchSums(reference.sums, distorted, differences)
 
 
 class _Slot:
@@ -88,7 +88,7 @@ class _Slot:
     def __init__(self, batch: Batch, clips: int, size: int, *, pinned: bool) -> None:
         self.frames = torch.empty(batch.luma.shape, dtype=batch.luma.dtype, pin_memory=pinned)
         self.uploaded = torch.empty_like(batch.luma) if pinned else self.frames
-        self.results = Measured(
+        self.results = BatchSums(
             torch.empty((size, SUMS), dtype=batch.measured.reference.dtype, pin_memory=pinned),
             torch.empty((clips, size, SUMS), dtype=batch.measured.distorted.dtype, pin_memory=pinned),
             torch.empty(size, dtype=torch.int64, pin_memory=pinned),

@@ -14,7 +14,7 @@ import msgspec
 from vmafx.api.hardware import DEVICE_VARIABLES, Backend
 from vmafx.process.child import child, exit_description, python_command
 from vmafx.scoring.cache import default_cache_folder
-from vmafx.scoring.engines.gpu.messages import MAX_PACKET, Answer, DeviceSetup, MeasureTask, Ready, Unusable
+from vmafx.scoring.engines.gpu.messages import MAX_PACKET, Answer, DeviceReady, DeviceSetup, MeasureTask, Unusable
 from vmafx.scoring.engines.raw_frames import MAX_LINES, read_lines
 from vmafx.scoring.errors import EngineFailure, NodeFault, spawn_errors_as_node_fault
 
@@ -33,7 +33,7 @@ class DeviceProcess:
         self._stack = AsyncExitStack()
         self._lines = deque[str](maxlen=MAX_LINES)
 
-    async def start(self, backend: Backend, environ: Mapping[str, str]) -> Ready:
+    async def start(self, backend: Backend, environ: Mapping[str, str]) -> DeviceReady:
         """Raises NodeFault if this machine has no device of the backend, or cannot use it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = self._stack.enter_context(closing(ours))
@@ -55,7 +55,7 @@ class DeviceProcess:
             raise NodeFault(f"this machine has no engine for the backend {backend}: {why}") from None
         except EngineFailure as failure:  # before any task: the cause is this machine
             raise NodeFault(f"this machine has no engine for the backend {backend}: {failure}") from failure
-        if isinstance(answer, Ready):
+        if isinstance(answer, DeviceReady):
             return answer
         why = answer.why if isinstance(answer, Unusable) else "the device process sent no valid answer"
         raise NodeFault(f"this machine has no engine for the backend {backend}: {why}")

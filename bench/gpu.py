@@ -3,8 +3,9 @@
 Prints, in this order: the bandwidth of a copy on the device; by how much the kernels differ from plain PyTorch; frames
 per second with frames that are on the device, for sizes, bit depths and batches, with the share of that bandwidth; the
 gain of 2, 4 and 8 distorted clips with one reference; what each kernel takes; and whole files, from H.264, beside
-decoding alone and libvmaf on the CPU. Batches of different frames take turns, so that no cache holds them from one
-round to the next. `--device cpu` measures plain PyTorch on small frames: to try this program, not to compare.
+decoding alone, on the CPU and on NVIDIA's decoder, and libvmaf on the CPU. Batches of different frames take turns, so
+that no cache holds them from one round to the next. `--device cpu` measures plain PyTorch on small frames: to try this
+program, not to compare.
 """
 
 import argparse
@@ -12,14 +13,15 @@ import asyncio
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import av
 import imageio_ffmpeg
 import torch
 from torch import Tensor
@@ -32,6 +34,7 @@ from vmafx.scoring.engines.gpu import fused
 from vmafx.scoring.engines.gpu.definitions import LumaFormat
 from vmafx.scoring.engines.gpu.pipeline import Batch, make_sums
 from vmafx.scoring.engines.gpu.plain import PlainSums
+from vmafx.scoring.plan import make_plan
 from vmafx.scoring.request import ScoreOptions, Source
 from vmafx.scoring.score import Scorer
 
@@ -171,6 +174,7 @@ class Files(NamedTuple):
     reference: Path
     distorted: list[Path]
     frames: int
+    size: Size
 
 
 def encode(folder: Path, size: Size, frames: int) -> Files:
@@ -182,17 +186,44 @@ def encode(folder: Path, size: Size, frames: int) -> Files:
         command = (imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", *source, "-frames:v", str(frames))
         coding = ("-pix_fmt", "yuv420p", "-c:v", "libx264", "-preset", "veryfast", "-crf", str(quality))
         subprocess.run((*command, *coding, str(path)), check=True)
-    return Files(reference, distorted, frames)
+    return Files(reference, distorted, frames, size)
 
 
-def decoding_fps(files: Files) -> float:
-    """Frames per second of the decoder alone, on all cores: PyAV, in this process."""
-    started = time.perf_counter()
-    with av.open(str(files.distorted[0])) as container:
-        container.streams.video[0].thread_type = "AUTO"
-        frames = sum(1 for _ in container.decode(video=0))
-    assert frames == files.frames
-    return frames / (time.perf_counter() - started)
+async def decoding_fps(files: Files) -> float:
+    """Frames per second of both clips of a comparison, decoded at the same time by confined decoders, not measured."""
+    scorer, options = Scorer(Engines()), ScoreOptions()
+    async with (
+        scorer.open(Source(str(files.reference)), "reference") as reference,
+        scorer.open(Source(str(files.distorted[0])), "distorted") as distorted,
+    ):
+        probed = await scorer.probe(reference, 1), await scorer.probe(distorted, 1)
+        plan, threads = make_plan(probed[0].clip, probed[1].clip, options), options.thread_count()
+        started = time.perf_counter()
+        async with (
+            probed[0].decoder.decode(plan.reference, threads=threads, luma_only=True) as one,
+            probed[1].decoder.decode(plan.distorted, threads=threads, luma_only=True) as other,
+        ):
+            read = await asyncio.gather(*(asyncio.to_thread(_read_all, each.outputs[0]) for each in (one, other)))
+        seconds = time.perf_counter() - started
+    width, height = files.size
+    assert read == [files.frames * width * height] * 2
+    return files.frames / seconds
+
+
+def _read_all(pipe: FileIO) -> int:
+    room, total = bytearray(1 << 20), 0
+    while count := pipe.readinto(room):
+        total += count
+    return total
+
+
+def hardware_decoding(files: Files, *arguments: str) -> str:
+    """What bench/hardware_decoding.py prints, in a process of its own."""
+    program = Path(__file__).with_name("hardware_decoding.py")
+    command = [sys.executable, str(program), str(files.distorted[0]), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = (done.stdout or done.stderr or f"exit code {done.returncode}").splitlines()
+    return lines[-1]
 
 
 async def file_fps(files: Files, engine: EngineKind, backend: Backend, clips: int) -> tuple[float, list[float]]:
@@ -216,12 +247,18 @@ def measure_files(backend: Backend, sizes: dict[str, Size], frames: int) -> None
     for name, size in sizes.items():
         with tempfile.TemporaryDirectory() as folder:
             files = encode(Path(folder), size, frames)
-            print(f"{name} file: decoding alone {decoding_fps(files):.0f} fps", flush=True)
+            alone = asyncio.run(decoding_fps(files))
+            print(f"{name} file: both clips decoded, not measured: {alone:.0f} fps", flush=True)
+            if backend == "cuda":
+                print(f"{name} file: one clip on NVIDIA's decoder: {hardware_decoding(files)}")
+                print(f"{name} file: the same, confined: {hardware_decoding(files, 'confined')}", flush=True)
             libvmaf, expected = asyncio.run(file_fps(files, "ffmpeg", "cpu", 1))
             print(f"{name} file: libvmaf on the CPU {libvmaf:.0f} fps", flush=True)
             for clips in (1, *CLIPS):
                 fps, scores = asyncio.run(file_fps(files, "torch", backend, clips))
-                print(f"{name} file: {clips} clips on {backend} {fps:.0f} fps", flush=True)
+                print(
+                    f"{name} file: {clips} clips on {backend} {fps:.0f} fps, {fps / alone:.2f} of decoding", flush=True
+                )
             print(
                 f"{name} file: the score of the first clip differs by {abs(scores[0] - expected[0]):.5f} from libvmaf's"
             )

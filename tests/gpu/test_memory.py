@@ -1,0 +1,118 @@
+"""A device that is full: batches become smaller, then the attempt fails as a fault of the node."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from tests.gpu.conftest import ON_DEVICE
+from tests.support.video import lossless, scene
+from vmafx.scoring.engines.find import ENGINE_VARIABLE, Engines
+from vmafx.scoring.engines.gpu import measure
+from vmafx.scoring.engines.gpu.definitions import LumaFormat
+from vmafx.scoring.engines.gpu.measure import Meter, batch_size
+from vmafx.scoring.engines.gpu.messages import RESULT_COLUMNS, Answer, Ended, Finished, MeasureTask, OutOfMemory
+from vmafx.scoring.engines.gpu.pipeline import Pipeline
+from vmafx.scoring.errors import NodeFault
+from vmafx.scoring.request import ScoreOptions, Source
+from vmafx.scoring.score import Scorer
+
+FRAMES, SIZE = 5, (64, 48)
+pytestmark = pytest.mark.timeout(600)
+
+
+def measured(device: torch.device, tmp_path: Path) -> tuple[list[Answer], np.ndarray]:
+    """What a meter answers for a clip that is compared with itself, and its results."""
+    raw = tmp_path / "luma"
+    raw.write_bytes(np.random.default_rng(3).integers(0, 256, FRAMES * SIZE[0] * SIZE[1], np.uint8).tobytes())
+    answers: list[Answer] = []
+    with (tmp_path / "results").open("w+b") as results:
+        inputs = [os.open(raw, os.O_RDONLY) for _ in range(2)]
+        task = MeasureTask(LumaFormat(*SIZE, 8), 100.0, 1, 1)
+        Meter(device).measure(task, inputs, [results.fileno()], answers.append)
+        results.seek(0)
+        return answers, np.frombuffer(results.read()).reshape(-1, RESULT_COLUMNS)
+
+
+@pytest.mark.parametrize("largest", [2, 1])
+def test_batches_become_smaller_until_they_fit(
+    largest: int, device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def limited(frames: LumaFormat, gain_limit: float, size: int, *rest: Any) -> Pipeline:
+        tried.append(size)
+        if size > largest:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return Pipeline(frames, gain_limit, size, *rest)
+
+    _, expected = measured(device, tmp_path)
+    monkeypatch.setattr(measure, "Pipeline", limited)
+    answers, results = measured(device, tmp_path)
+    assert tried == [16, 8, 4, 2, 1][: [2, 1].index(largest) + 4]
+    assert isinstance(answers[-1], Finished)
+    assert Ended(0, FRAMES) in answers
+    np.testing.assert_array_equal(results, expected)
+
+
+def test_without_memory_for_single_frames_the_task_is_given_up(
+    device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> Pipeline:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(measure, "Pipeline", full)
+    assert measured(device, tmp_path)[0] == [OutOfMemory(0, 0)]
+
+
+def test_other_errors_are_not_taken_for_a_full_device(
+    device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Pipeline:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(measure, "Pipeline", broken)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        measured(device, tmp_path)
+
+
+@contextmanager
+def memory_left(megabytes: int) -> Iterator[None]:
+    """Takes all other free memory of the device."""
+    free, _ = torch.cuda.mem_get_info()
+    taken = torch.empty(max(free - (megabytes << 20), 0), dtype=torch.uint8, device="cuda")
+    try:
+        yield
+    finally:
+        del taken
+        torch.cuda.empty_cache()
+
+
+@pytest.mark.skipif(not ON_DEVICE, reason="there is no device to fill")
+async def test_a_full_device(tmp_path: Path) -> None:
+    size = (1280, 720)
+    clip = Source(str(lossless(scene(frames=20, size=size), tmp_path / "clip.mkv")))
+    frames = LumaFormat(*size, 8)
+    needed = Pipeline(frames, 100.0, batch_size(frames, plain=False), 1, torch.device("cuda"))
+    most = torch.cuda.memory_allocated() >> 20
+    del needed
+    torch.cuda.empty_cache()
+    engines = Engines({**os.environ, ENGINE_VARIABLE: "torch"})
+    try:
+        await engines.choose("cuda")  # the process has its own part of the memory
+        scorer, options = Scorer(engines), ScoreOptions(backend="cuda")
+        with memory_left(4), pytest.raises(NodeFault, match="the memory of the device is full: "):
+            await scorer.score(clip, clip, options)
+        with memory_left(most // 2):
+            smaller = await scorer.score(clip, clip, options)
+        with_other_model = msgspec.structs.replace(options, model="vmaf_v0.6.1neg")
+        await scorer.score(clip, clip, with_other_model)  # the pipeline with small batches is given up
+        assert smaller.values == (await scorer.score(clip, clip, options)).values
+    finally:
+        await engines.close()

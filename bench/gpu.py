@@ -2,10 +2,10 @@
 
 Prints, in this order: the bandwidth of a copy on the device; by how much the kernels differ from plain PyTorch; frames
 per second with frames that are on the device, for sizes, bit depths and batches, with the share of that bandwidth; the
-gain of 2, 4 and 8 distorted clips with one reference; what each kernel takes; and whole files, from H.264, beside
-decoding alone, on the CPU and on NVIDIA's decoder, and libvmaf on the CPU. Batches of different frames take turns, so
-that no cache holds them from one round to the next. `--device cpu` measures plain PyTorch on small frames: to try this
-program, not to compare.
+gain of 2, 4 and 8 distorted clips with one reference; what each kernel takes, and the memory of a score; and whole
+files, from H.264, beside decoding alone, on the CPU and on NVIDIA's decoder, and libvmaf on the CPU. Batches of
+different frames take turns, so that no cache holds them from one round to the next. `--device cpu` measures plain
+PyTorch on small frames: to try this program, not to compare.
 """
 
 import argparse
@@ -32,7 +32,9 @@ from vmafx.scoring.batch import BatchScorer, ClipScored
 from vmafx.scoring.engines.find import ENGINE_VARIABLE, EngineKind, Engines
 from vmafx.scoring.engines.gpu import fused
 from vmafx.scoring.engines.gpu.definitions import LumaFormat
-from vmafx.scoring.engines.gpu.pipeline import Batch, make_sums
+from vmafx.scoring.engines.gpu.devices import free_memory, release_memory
+from vmafx.scoring.engines.gpu.measure import batch_size
+from vmafx.scoring.engines.gpu.pipeline import Batch, Pipeline, make_sums
 from vmafx.scoring.engines.gpu.plain import PlainSums
 from vmafx.scoring.plan import make_plan
 from vmafx.scoring.request import ScoreOptions, Source
@@ -121,6 +123,16 @@ class Bench:
             return batch.run()
 
         return Speed(batch_size * clips / self.milliseconds(work) * 1e3, work)
+
+    def memory(self, size: Size, bits: int, clips: int = 1) -> int:
+        """Bytes of the device that a device process takes to score clips of this size, without its context."""
+        frames = LumaFormat(*size, bits)
+        release_memory(self.device)
+        free, _ = free_memory(self.device)
+        pipeline = Pipeline(frames, GAIN_LIMIT, batch_size(frames, plain=False), clips, self.device)
+        taken = free - free_memory(self.device)[0]
+        del pipeline
+        return taken
 
     def difference_from_plain(self, bits: int) -> float:
         """The largest relative difference of a sum between what the device uses and plain PyTorch."""
@@ -287,6 +299,8 @@ def measure_frames(bench: Bench, sizes: dict[str, Size], batches: list[int]) -> 
                 flush=True,
             )
         if on_gpu:
+            for clips in (1, *CLIPS):
+                print(f"{name} 8 bit, {clips} clips: {bench.memory(size, 8, clips) >> 20} MiB of the device's memory")
             for kernel, taken in kernel_times(bench, bench.speed(size, 8, BEST_BATCH).work, BEST_BATCH)[:16]:
                 print(f"  {name} {taken:8.1f} us/frame {kernel[:60]}")
 

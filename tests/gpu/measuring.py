@@ -20,7 +20,7 @@ LARGE_TILE = {"tile_y": 16, "tile_x": 128}  # fewer programs for the interpreter
 def make_sums(kind: Kind, frames: LumaFormat, gain_limit: float, device: torch.device) -> Sums:
     if kind == "plain":
         return PlainSums(frames, gain_limit, device)
-    return FusedSums(frames, gain_limit, device, *(() if device.type == "cuda" else (LARGE_TILE,)))
+    return FusedSums(frames, gain_limit, device, *(() if device.type != "cpu" else (LARGE_TILE,)))
 
 
 def upload(planes: Sequence[np.ndarray], device: torch.device) -> torch.Tensor:

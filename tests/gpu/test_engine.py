@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from io import FileIO
 from pathlib import Path
@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.gpu.conftest import ON_DEVICE
+from tests.gpu.conftest import BACKEND, ON_DEVICE
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually
 from vmafx.api.hardware import Backend
 from vmafx.scoring.engines.engine import FrameFormat, MeasuredRun, Measurement, Run
 from vmafx.scoring.engines.find import ENGINE_VARIABLE, Engines
+from vmafx.scoring.engines.gpu import engine as gpu_engine
+from vmafx.scoring.engines.gpu.definitions import LumaFormat
 from vmafx.scoring.engines.gpu.engine import TorchEngine
 from vmafx.scoring.engines.gpu.messages import Answer, MeasureTask
 from vmafx.scoring.engines.gpu.process import DeviceProcess
@@ -32,8 +34,8 @@ from vmafx.scoring.result import Progress, Report
 from vmafx.scoring.score import Scorer
 
 SIZE, FRAMES, NAME = (128, 96), 20, "crf34.mp4"
-BACKEND: Backend = "cuda" if ON_DEVICE else "cpu"
 OPTIONS = ScoreOptions(backend=BACKEND, threads=1)
+OTHER = "use the backend cpu" if ON_DEVICE else "use the engine ffmpeg"
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -78,10 +80,14 @@ async def by_libvmaf(folder: Path, name: str = NAME, options: ScoreOptions = OPT
 
 
 def assert_close(ours: Report, theirs: Report) -> None:
-    """The same frames and columns, and values within the stated bounds."""
+    """The same frames and columns, and values within the stated bounds.
+
+    Those of features are wider here: in frames under 400 pixels wide, the coarse scales of ADM count the last column,
+    where the AVX2 code of libvmaf 2.3 differs from its C code by up to 1.6e-4.
+    """
     assert (ours.numbers, list(ours.values)) == (theirs.numbers, list(theirs.values))
     for name, column in theirs.values.items():
-        relative, absolute = (0.0, 0.01) if name == "vmaf" else (1e-4, 2e-6)  # a log has six decimals
+        relative, absolute = (0.0, 0.01) if name == "vmaf" else (3e-4, 2e-6)  # a log has six decimals
         np.testing.assert_allclose(ours.values[name], column, relative, absolute, err_msg=name)
     assert abs(ours.result.score - theirs.result.score) < 0.01
 
@@ -97,6 +103,7 @@ async def test_a_clip_has_the_score_of_libvmaf(name: str, model: str, folder: Pa
     assert (facts.backend, facts.torch, bool(facts.triton)) == (BACKEND, str(torch.__version__), ON_DEVICE)
     scored = [one.done for one in progress if one.stage == "scoring"]
     assert scored == sorted(scored)
+    assert scored[-1] == FRAMES
     assert ours.result.frames == FRAMES
 
 
@@ -153,7 +160,7 @@ async def test_a_clip_that_ends_early_does_not_end_the_others(folder: Path, engi
 
 
 async def test_runs_are_exact(folder: Path, engine: TorchEngine) -> None:
-    """The values of runs, put together, are those of one pass."""
+    """The features of runs, put together, are those of one pass. The last bit of a score depends on their number."""
     luma = {name: _luma(folder / name) for name in ("reference.mkv", "crf34.mp4")}
     async with open_model("vmaf_v0.6.1", MediaPolicy()) as model:
         measurement = Measurement(model=model)
@@ -161,7 +168,8 @@ async def test_runs_are_exact(folder: Path, engine: TorchEngine) -> None:
         parts = [await _measure(engine, run, measurement, luma) for run in (Run(0, 7), Run(7, 8), Run(8, 20))]
     assert [number for part in parts for number in part.numbers] == list(whole.numbers) == list(range(FRAMES))
     for name, column in whole.values.items():
-        assert [value for part in parts for value in part.values[name]] == list(column), name
+        joined = [value for part in parts for value in part.values[name]]
+        assert joined == (pytest.approx(list(column), rel=1e-12) if name == "vmaf" else list(column)), name
 
 
 def _luma(path: Path) -> list[bytes]:
@@ -171,7 +179,17 @@ def _luma(path: Path) -> list[bytes]:
     return [content[start : start + size] for start in range(0, len(content), size)]
 
 
-async def _measure(engine: TorchEngine, run: Run, what: Measurement, luma: dict[str, list[bytes]]) -> MeasuredRun:
+def ignore_count(_scored: int) -> None:
+    pass
+
+
+async def _measure(
+    engine: TorchEngine,
+    run: Run,
+    what: Measurement,
+    luma: dict[str, list[bytes]],
+    on_scored: Callable[[int], None] = ignore_count,
+) -> MeasuredRun:
     fed = run.fed(engine.neighbours, what.subsample)
 
     def fed_frames(frames: list[bytes]) -> FileIO:
@@ -181,7 +199,20 @@ async def _measure(engine: TorchEngine, run: Run, what: Measurement, luma: dict[
         return file
 
     reference, distorted = map(fed_frames, luma.values())
-    return await engine.score(run, what, FrameFormat(*SIZE, "yuv420p"), reference, distorted, lambda _: None)
+    return await engine.score(run, what, FrameFormat(*SIZE, "yuv420p"), reference, distorted, on_scored)
+
+
+async def test_a_caller_can_end_a_score(folder: Path, engine: TorchEngine) -> None:
+    """By an error in its listener, as for too many frames."""
+
+    def refuse(_scored: int) -> None:
+        raise BadInput("options", "enough")
+
+    luma = {name: _luma(folder / name) for name in ("reference.mkv", "crf34.mp4")}
+    async with open_model("vmaf_v0.6.1", MediaPolicy()) as model:
+        with pytest.raises(BadInput, match="enough"):
+            await _measure(engine, Run(), Measurement(model=model), luma, refuse)
+        assert len((await _measure(engine, Run(), Measurement(model=model), luma)).numbers) == FRAMES
 
 
 async def test_a_stream_has_the_scores_of_the_clip(folder: Path, engines: Engines) -> None:
@@ -217,12 +248,12 @@ async def test_processes_are_used_again(folder: Path, engines: Engines, engine: 
 
 
 async def test_what_the_engine_cannot_measure_is_said(folder: Path, engines: Engines, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=f"the engine for the backend {BACKEND} does not measure psnr; use cpu"):
+    with pytest.raises(BadInput, match=f"the engine for the backend {BACKEND} does not measure psnr; {OTHER}"):
         await score(engines, folder, options=msgspec.structs.replace(OPTIONS, features=("psnr",)))
     model, content = tmp_path / "other.json", {"feature_names": ["x"], "slopes": [1, 1], "intercepts": [0, 0]}
     content |= {"model": "", "model_type": "LIBSVMNUSVR", "score_clip": [0, 100]}
     model.write_text(json.dumps({"model_dict": content}))
-    with pytest.raises(BadInput, match="use the backend cpu"):
+    with pytest.raises(BadInput, match=OTHER):
         await score(engines, folder, options=msgspec.structs.replace(OPTIONS, model=str(model)))
 
 
@@ -232,20 +263,43 @@ async def test_a_limit_of_frames_holds_on_a_device(folder: Path, engines: Engine
         await scorer.score(source(folder / "reference.mkv"), source(folder / "crf34.mp4"), OPTIONS)
 
 
-async def test_a_device_process_that_dies_is_an_engine_failure(
-    folder: Path, engines: Engines, engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("sign", "error"), [(signal.SIGSEGV, EngineFailure), (signal.SIGKILL, NodeFault)])
+async def test_a_device_process_that_dies_fails_the_attempt(
+    sign: signal.Signals,
+    error: type[ScoringError],
+    folder: Path,
+    engines: Engines,
+    engine: TorchEngine,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Not as bad input. The next score has another process."""
     receive = DeviceProcess.receive
 
     async def kill_first(self: DeviceProcess) -> Answer:
-        os.kill(self._process.pid, signal.SIGKILL)
+        os.kill(self._process.pid, sign)
         return await receive(self)
 
     with monkeypatch.context() as patched:
         patched.setattr(DeviceProcess, "receive", kill_first)
-        with pytest.raises(EngineFailure, match="the device process failed with signal SIGKILL"):
+        with pytest.raises(error, match=f"the device process failed with signal {sign.name}"):
             await score(engines, folder)
     assert (await score(engines, folder)).result.frames == FRAMES
+
+
+async def test_an_idle_process_that_has_died_is_replaced(folder: Path, engines: Engines, engine: TorchEngine) -> None:
+    (process,) = engine._idle
+    os.kill(process._process.pid, signal.SIGKILL)
+    await eventually(lambda: process.has_ended, "the process has ended")
+    assert (await score(engines, folder)).result.frames == FRAMES
+
+
+async def test_a_task_for_a_process_that_has_died_is_a_fault_of_the_node(engine: TorchEngine) -> None:
+    (process,) = engine._idle
+    os.kill(process._process.pid, signal.SIGKILL)
+    await eventually(lambda: process.has_ended, "the process has ended")
+    process.send(MeasureTask(LumaFormat(*SIZE, 8), 100.0, 1, 1), [])
+    with pytest.raises(NodeFault, match="SIGKILL"):
+        await process.receive()
 
 
 async def test_cancelling_ends_the_device_process(folder: Path, engines: Engines, engine: TorchEngine) -> None:
@@ -265,8 +319,11 @@ async def test_a_missing_device_is_a_fault_of_the_node(backend: Backend, folder:
         await score(engines, folder, options=msgspec.structs.replace(OPTIONS, backend=backend))
 
 
-async def test_idle_processes_end(engine: TorchEngine) -> None:
-    process = next(iter(engine._idle))
-    engine._drop(process)
-    await asyncio.gather(*engine._closing)
-    assert process._process.returncode is not None
+async def test_idle_processes_end(
+    folder: Path, engines: Engines, engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (process,) = engine._idle
+    monkeypatch.setattr(gpu_engine, "IDLE_SECONDS", 0.0)
+    await score(engines, folder)
+    await eventually(lambda: process._process.returncode is not None, "the process has ended")
+    assert not engine._idle

@@ -25,6 +25,9 @@ PLAIN_SIZE, INTERPRETED_SIZE = (256, 144), (96, 64)
 DEVICE_SIZES = [(256, 144), (640, 360), (1280, 720)]
 CASES: list[tuple[Kind, tuple[int, int]]] = [("plain", PLAIN_SIZE)]
 CASES += [("kernels", size) for size in (DEVICE_SIZES if ON_DEVICE else [INTERPRETED_SIZE])]
+LARGE: list[tuple[Kind, tuple[int, int]]] = [("plain", (640, 360))]
+if ON_DEVICE:
+    LARGE = [("kernels", (1920, 1080)), ("kernels", (3840, 2160))]
 FRAMES = 6 if ON_DEVICE else 3
 pytestmark = pytest.mark.timeout(900)  # the interpreter takes a second or more for a kernel
 
@@ -63,14 +66,28 @@ def test_every_kind_of_clip(
     assert_agreement(measured(method, pair, MODELS[0], device), by_libvmaf(pair, MODELS[0], tmp_path))
 
 
-@pytest.mark.parametrize("distortion", [clips.sharpened, clips.more_contrast, clips.blur], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    ("distortion", "bit_depth"),
+    [(clips.sharpened, 8), (clips.more_contrast, 8), (clips.blur, 8), (clips.sharpened, 10)],
+    ids=lambda one: getattr(one, "__name__", str(one)),
+)
 @pytest.mark.parametrize(("method", "size"), CASES, ids=str)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model(
-    name: str, method: Kind, size: tuple[int, int], distortion: Distortion, device: torch.device, tmp_path: Path
-) -> None:
-    pair = clips.pair(clips.panning, distortion, size=size, frames=FRAMES, bit_depth=8)
+    name: str, method: Kind, size: tuple[int, int], distortion: Distortion, bit_depth: int, device: torch.device,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    pair = clips.pair(clips.panning, distortion, size=size, frames=FRAMES, bit_depth=bit_depth)
     assert_agreement(measured(method, pair, name, device), by_libvmaf(pair, name, tmp_path))
+
+
+@pytest.mark.parametrize("bit_depth", [8, 10])
+@pytest.mark.parametrize(("method", "size"), LARGE, ids=str)
+def test_large_frames(
+    method: Kind, size: tuple[int, int], bit_depth: int, device: torch.device, tmp_path: Path
+) -> None:
+    pair = clips.pair(clips.panning, clips.blur, size=size, frames=3, bit_depth=bit_depth)
+    assert_agreement(measured(method, pair, MODELS[0], device), by_libvmaf(pair, MODELS[0], tmp_path))
 
 
 @pytest.mark.parametrize("bit_depth", [10, 12, 16])

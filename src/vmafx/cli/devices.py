@@ -9,10 +9,11 @@ from rich.console import Console
 from vmafx.cli.options import HELP
 from vmafx.cli.tables import Columns, TableLayout, as_json
 from vmafx.hardware.backends import find_backends
+from vmafx.scoring.errors import ScoringError
 
 EXIT_CANNOT_SCORE = 3
 COLUMNS = Columns(heads=("BACKEND", "DEVICE", "ENGINE"), names=("BACKEND",), texts=("DEVICE", "ENGINE"))
-ERRORS: tuple[type[Exception], ...] = ()
+ERRORS: tuple[type[Exception], ...] = (ScoringError,)
 
 
 def add_to(app: typer.Typer) -> None:

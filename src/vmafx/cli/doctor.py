@@ -8,9 +8,10 @@ import typer
 
 from vmafx.cli.options import HELP
 from vmafx.scoring.doctor import DoctorReport, examine
+from vmafx.scoring.errors import ScoringError
 
 EXIT_CANNOT_SCORE = 3
-ERRORS: tuple[type[Exception], ...] = ()
+ERRORS: tuple[type[Exception], ...] = (ScoringError,)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -62,6 +62,8 @@ class Scorer:
         ):
             listener(Progress("reading"))
             clips = run_both(self.probe(first, outputs=1), self.probe(second, outputs=1))
+            if options.features:  # which not every engine measures
+                return await self.compare(*await clips, options, listener)
             _, probed = await run_both(self._engines.choose(options.backend), clips)
             return await self.compare(*probed, options, listener)
 

@@ -23,7 +23,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from vmafx.scoring.engines.ffmpeg import ffmpeg_path
+from vmafx.scoring.engines.ffmpeg import ffmpeg_path, installed_ffmpeg
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.models import MAX_MODEL_BYTES, VmafModel
 from vmafx.scoring.result import MODEL_FEATURES
@@ -115,11 +115,15 @@ def parse_model(content: bytes, name: str) -> SvrModel:
 
 
 def parameters_of(model: VmafModel, environ: Mapping[str, str]) -> SvrModel:
-    """Those of an opened model, or of the base of a learned one. Raises BadInput if only libvmaf can score with it."""
+    """Those of an opened model, or of the base of a learned one. Raises BadInput if only libvmaf can score with it.
+
+    Those of a built-in model are read from the ffmpeg that is installed with vmafx, if there is one: the libvmaf of
+    another may be a shared library.
+    """
     if model.fd is not None:
         return parse_model(os.pread(model.fd, MAX_MODEL_BYTES, 0), model.name)
     name = model.name if model.learned is None else model.learned.base
-    return embedded_model(name, Path(ffmpeg_path(environ)))
+    return embedded_model(name, Path(installed_ffmpeg() or ffmpeg_path(environ)))
 
 
 def embedded_model(name: str, binary: Path) -> SvrModel:

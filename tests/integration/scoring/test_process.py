@@ -222,7 +222,7 @@ class RenamedLibvmaf(LibvmafEngine):
     """libvmaf on the CPU, under the name of another backend."""
 
     async def score(self, *arguments: Any) -> MeasuredRun:
-        run = await LibvmafEngine(await find_ffmpeg()).score(*arguments)
+        run = await LibvmafEngine(await find_ffmpeg(), "cpu", {}).score(*arguments)
         return msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, backend=self.backend))
 
 
@@ -231,7 +231,7 @@ class AnyBackend(Engines):
         pass
 
     async def choose(self, backend: Backend | None = None, _measurement: Measurement | None = None) -> Engine:
-        return RenamedLibvmaf(await find_ffmpeg(), backend or "cpu")
+        return RenamedLibvmaf(await find_ffmpeg(), backend or "cpu", {})
 
 
 async def test_a_cached_result_is_reused_only_for_its_backend(tmp_path: Path) -> None:

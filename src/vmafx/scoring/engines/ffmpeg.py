@@ -60,7 +60,7 @@ def ffmpeg_path(environ: Mapping[str, str] = os.environ) -> str:
                 " correct the path, or unset it to use the ffmpeg installed with vmafx"
             )
         return str(Path(found).absolute())
-    found = _installed_ffmpeg() or shutil.which("ffmpeg")
+    found = installed_ffmpeg() or shutil.which("ffmpeg")
     if found is None:
         raise NodeFault(
             f"no ffmpeg is installed with vmafx on {platform.system()} {platform.machine()};"
@@ -69,7 +69,7 @@ def ffmpeg_path(environ: Mapping[str, str] = os.environ) -> str:
     return found
 
 
-def _installed_ffmpeg() -> str | None:
+def installed_ffmpeg() -> str | None:
     """The program in the package imageio-ffmpeg, if it has one for this platform.
 
     The package is not imported: that would run the program, which takes longer than the rest of finding it.

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Coroutine, Iterator, Mapping
 from importlib.util import find_spec
 from io import FileIO
@@ -28,6 +29,7 @@ PROBE_MODEL = VmafModel(DEFAULT_MODEL, DEFAULT_MODEL, f"version={DEFAULT_MODEL}"
 PROBE_FORMAT = FrameFormat(64, 64, "yuv420p")
 PROBE_TIMEOUT = 300.0  # seconds, with the compilation of kernels
 PROBE_FRAME = bytes(64 * 64 * 3 // 2)  # fits into a pipe
+RETRY_SECONDS = 60.0  # before a device that could not be used is tried again for work that names no backend
 NO_TORCH = "torch is not installed: pip install 'vmafx[gpu]'"
 INTEL = "0x8086"
 
@@ -64,15 +66,14 @@ class Engines:
         except InvalidSetting as error:
             raise BadInput("options", str(error)) from error
         self._found: dict[Backend, asyncio.Task[Engine]] = {}
+        self._failed: dict[Backend, float] = {}  # when a device could not be used
 
     def check(self, backend: Backend | None) -> None:
         """Raises NodeFault if there cannot be an engine for a backend, before clips are fetched for it."""
         backend = backend or self._default
         if backend is not None and (missing := self._missing(backend)):
-            raise NodeFault(
-                f"this machine has no engine for the backend {backend}: {missing}; or use the backend cpu, or leave it"
-                " unset"
-            )
+            other = "; or use the backend cpu, or leave it unset" if backend != "cpu" else ""
+            raise NodeFault(f"this machine has no engine for the backend {backend}: {missing}{other}")
 
     async def choose(self, backend: Backend | None = None, measurement: Measurement | None = None) -> Engine:
         """The engine for a backend; without one, that of the default.
@@ -84,17 +85,27 @@ class Engines:
         self.check(backend)
         wanted = backend or self._default
         for candidate in self._present() if wanted is None else ():
+            if self._failed_lately(candidate) or not self._may_measure(candidate, measurement):
+                continue
             try:
                 engine = await self._find(candidate)
-            except NodeFault as fault:
-                log.warn("device not used", backend=candidate, error=str(fault))
-            else:
                 if measurement is None or await engine.lacks(measurement) is None:
                     return engine
+            except NodeFault as fault:
+                self._failed[candidate] = time.monotonic()
+                log.warn("device not used", backend=candidate, error=str(fault))
         engine = await self._find(wanted or "cpu")
         if measurement is not None and (lacking := await engine.lacks(measurement)):
             raise BadInput("options", lacking)
         return engine
+
+    def _failed_lately(self, backend: Backend) -> bool:
+        failed = self._failed.get(backend)
+        return failed is not None and time.monotonic() < failed + RETRY_SECONDS
+
+    def _may_measure(self, backend: Backend, measurement: Measurement | None) -> bool:
+        """Whether to start an engine, which takes seconds: that of vmafx measures no features but those of models."""
+        return self._uses_ffmpeg(backend) or measurement is None or not measurement.features
 
     async def close(self) -> None:
         """Ends the processes that engines keep for further work; they also end with this process."""
@@ -160,7 +171,7 @@ class Engines:
                 f"this machine has no engine for the backend {backend}: {ffmpeg.path} has no filter {name}"
                 f" ({ENGINE_VARIABLE} is ffmpeg)"
             )
-        return LibvmafEngine(ffmpeg, backend)
+        return LibvmafEngine(ffmpeg, backend, self._environ)
 
 
 def _has_device(backend: Backend, root: Path = Path("/")) -> bool:

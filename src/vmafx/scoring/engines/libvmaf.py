@@ -9,12 +9,12 @@ import time
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from io import FileIO
 from typing import BinaryIO, NamedTuple
 
-from vmafx.api.hardware import Backend
+from vmafx.api.hardware import DEVICE_VARIABLES, Backend
 from vmafx.process.child import child, exit_description
 from vmafx.scoring.engines.engine import FrameFormat, Group, MeasuredRun, Measurement, Run, SeparateClips
 from vmafx.scoring.engines.ffmpeg import Ffmpeg, inspect_build, missing_parts
@@ -43,6 +43,7 @@ class Filter(NamedTuple):
 
 FILTERS: dict[Backend, Filter] = {"cpu": Filter("libvmaf"), "cuda": Filter("libvmaf_cuda", "cuda")}
 MIN_FREE_SPACE = 64 << 20  # bytes; below this, the disk counts as full
+PASSED_ON = ("LD_LIBRARY_PATH", *DEVICE_VARIABLES)  # to an ffmpeg that scores on a device
 
 
 class LibvmafEngine:
@@ -51,8 +52,10 @@ class LibvmafEngine:
     neighbours = 1  # motion2 is the lower of the differences to the frame before and to the one after
     luma_only = False
 
-    def __init__(self, ffmpeg: Ffmpeg, backend: Backend = "cpu") -> None:
+    def __init__(self, ffmpeg: Ffmpeg, backend: Backend, environ: Mapping[str, str]) -> None:
         self._ffmpeg, self.backend = ffmpeg, backend
+        passed_on = PASSED_ON if FILTERS[backend].device else ()
+        self._environment = {name: environ[name] for name in passed_on if name in environ}
 
     def identity(self) -> tuple[str | int, ...]:
         return (FILTERS[self.backend].name, self._ffmpeg.version, *self._ffmpeg.identity())
@@ -80,7 +83,7 @@ class LibvmafEngine:
             fds += [] if measurement.model.fd is None else [measurement.model.fd]
             try:
                 with spawn_errors_as_node_fault():
-                    process = await stack.enter_async_context(child(command, fds))
+                    process = await stack.enter_async_context(child(command, fds, environment=self._environment))
             finally:  # so that the decoders notice when ffmpeg ends, and ffmpeg when they do
                 os.close(counter)
                 reference.close()

@@ -37,7 +37,7 @@ def find_device(backend: Backend) -> tuple[torch.device, DeviceReady]:
     if not any(map(shutil.which, (os.environ.get("CC") or "gcc", "clang"))):
         raise NoDevice("Triton needs a C compiler: install gcc, or set CC to one")
     try:
-        index = max(range(module.device_count()), key=lambda number: int(module.mem_get_info(number)[0]))
+        index = _most_free(module)
     except RuntimeError as error:
         raise NoDevice(f"the {name} device cannot be used: {str(error).splitlines()[0]}") from error
     import triton  # noqa: PLC0415 - is not on every platform
@@ -45,6 +45,12 @@ def find_device(backend: Backend) -> tuple[torch.device, DeviceReady]:
     device = torch.device("xpu" if backend == "sycl" else "cuda", index)
     module.set_device(device)
     return device, DeviceReady(module.get_device_name(device), str(torch.__version__), triton.__version__)
+
+
+def _most_free(module: Any) -> int:
+    """The number of the device with the most free memory. To ask several, a context is made on each of them."""
+    devices = range(module.device_count())
+    return max(devices, key=lambda number: int(module.mem_get_info(number)[0])) if len(devices) > 1 else 0
 
 
 def free_memory(device: torch.device) -> tuple[int, int]:
@@ -61,7 +67,8 @@ def release_memory(device: torch.device) -> None:
         getattr(torch, device.type).empty_cache()
 
 
-def is_out_of_memory(error: RuntimeError) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """Whether an allocation failed: by torch, the driver, or Triton, which has no type for it."""
-    known = isinstance(error, torch.OutOfMemoryError) or getattr(error, "error_code", None) == OUT_OF_MEMORY
-    return known or "out of memory" in str(error)
+    if isinstance(error, torch.OutOfMemoryError) or getattr(error, "error_code", None) == OUT_OF_MEMORY:
+        return True
+    return any(words in str(error) for words in ("out of memory", "can't allocate memory"))

@@ -23,7 +23,6 @@ from vmafx.scoring.engines.gpu.features import FRAME_FEATURES, motion2, motion_f
 from vmafx.scoring.engines.gpu.messages import (
     RESULT_COLUMNS,
     Answer,
-    DeviceReady,
     Ended,
     Finished,
     FramesArrived,
@@ -41,6 +40,7 @@ from vmafx.tasks import in_thread
 
 KERNELS = 1  # in the identity: incremented with every change of the values
 BIT_DEPTHS = {"": 8, "10le": 10, "12le": 12, "16le": 16}  # by the end of a pixel format
+FINISH_SECONDS = 10.0  # for a device process to end a task whose results are there
 IDLE_SECONDS = 60.0  # before an idle device process ends, and leaves the memory of the device to others
 
 Array = NDArray[np.float64]
@@ -62,6 +62,7 @@ class TorchEngine:
     async def start(self) -> Self:
         """Finds the device. Raises NodeFault if there is none, or it cannot be used."""
         process = await self._start_process()
+        self._first = process.ready
         self._keep(process)
         return self
 
@@ -71,17 +72,29 @@ class TorchEngine:
             self._drop(process)
         await asyncio.gather(*self._closing)
 
+    async def free_memory(self) -> bool:
+        """Ends the device processes that are idle, which keep memory of the device. Returns whether there were any."""
+        if not self._idle:
+            return False
+        await self.close()
+        return True
+
     def identity(self) -> tuple[str | int, ...]:
-        return ("torch", KERNELS, self._ready.torch, self._ready.triton, self._ready.device)
+        return ("torch", KERNELS, self._first.torch, self._first.triton, self._first.device)
 
     async def lacks(self, measurement: Measurement) -> str | None:
         if measurement.features:
-            return f"the engine for the backend {self.backend} does not measure {measurement.features[0]}; use cpu"
+            lacking = f"the engine for the backend {self.backend} does not measure {measurement.features[0]}"
+            return f"{lacking}; {self._other_engine}"
         try:
             await self.parameters(measurement.model)
         except BadInput as error:
-            return f"{error.why}; use the backend cpu"
+            return f"{error.why}; {self._other_engine}"
         return None
+
+    @property
+    def _other_engine(self) -> str:
+        return "use the engine ffmpeg" if self.backend == "cpu" else "use the backend cpu"
 
     async def score(
         self,
@@ -103,11 +116,7 @@ class TorchEngine:
     @asynccontextmanager
     async def device_process(self) -> AsyncIterator[DeviceProcess]:
         """A device process for one task. It is kept afterwards, unless the block raises an error."""
-        if self._idle:
-            process, timer = self._idle.popitem()
-            timer.cancel()
-        else:
-            process = await self._start_process()
+        process = await self._take_idle() or await self._start_process()
         try:
             yield process
         except BaseException:
@@ -121,17 +130,20 @@ class TorchEngine:
             self._parameters = model.identity, await in_thread(parameters_of, model, self._environ)
         return self._parameters[1]
 
-    async def measured(
-        self, run: Run, measurement: Measurement, luma: LumaFormat, file: BinaryIO, received: int, seconds: float
-    ) -> MeasuredRun:
-        """What a device process has written, with the scores of the model."""
-        model = await self.parameters(measurement.model)
-        return await in_thread(self._read, run, measurement.subsample, luma, model, file, received, seconds)
+    async def _take_idle(self) -> DeviceProcess | None:
+        """A device process that was kept, if one still runs."""
+        while self._idle:
+            process, timer = self._idle.popitem()
+            timer.cancel()
+            if not process.has_ended:
+                return process
+            await process.close()
+        return None
 
     async def _start_process(self) -> DeviceProcess:
         process = DeviceProcess()
         try:
-            self._ready: DeviceReady = await process.start(self.backend, self._environ)
+            await process.start(self.backend, self._environ)
         except BaseException:
             await process.close()
             raise
@@ -145,42 +157,6 @@ class TorchEngine:
         closing = asyncio.get_running_loop().create_task(process.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-
-    def _read(
-        self,
-        run: Run,
-        subsample: int,
-        luma: LumaFormat,
-        model: SvrModel,
-        file: BinaryIO,
-        received: int,
-        seconds: float,
-    ) -> MeasuredRun:
-        file.seek(0)
-        rows = np.frombuffer(file.read(), np.float64).reshape(-1, RESULT_COLUMNS)
-        if not received or len(rows) != received:
-            raise EngineFailure(f"the device process measured {len(rows)} of {received} frames")
-        columns: dict[str, Array] = dict(zip(FRAME_FEATURES, rows.T, strict=False))
-        motion = motion_from_differences(rows[:, -1].copy(), luma)
-        columns |= {"motion": motion, "motion2": motion2(motion)}
-        start = run.fed(self.neighbours, subsample).first
-        numbers = np.arange(start, start + received)
-        wanted = (numbers % subsample == 0) & (numbers >= run.first)
-        if run.end is not None:
-            wanted &= numbers < run.end
-        columns = {name: columns[name][wanted] for name in COLUMNS if name in columns}
-        columns["vmaf"] = model.predict(np.column_stack([columns[name] for name in MODEL_FEATURES]))
-        if not all(np.isfinite(column).all() for column in columns.values()):
-            raise EngineFailure("the device yielded values that are not numbers")
-        return MeasuredRun(
-            array("q", numbers[wanted].tobytes()),
-            {name: array("d", column.tobytes()) for name, column in columns.items()},
-            received,
-            seconds,
-            EngineFacts(
-                backend=self.backend, torch=self._ready.torch, triton=self._ready.triton, device=self._ready.device
-            ),
-        )
 
 
 class _Clip(NamedTuple):
@@ -213,7 +189,9 @@ class _Task:
         self._measuring = asyncio.create_task(self._measure())
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:  # all frames have ended: the process will say that it has finished, and can be used again
+            await asyncio.wait([self._measuring], timeout=FINISH_SECONDS)
         self._measuring.cancel()
         await asyncio.wait([self._measuring])
 
@@ -248,41 +226,83 @@ class _Task:
         await self._complete.wait()
         if not self._clips or self._reference is None:
             return
-        clips, started = list(self._clips.values()), time.monotonic()
+        clips = list(self._clips.values())
         model = await self._engine.parameters(self._measurement.model)
-        async with self._engine.device_process() as process:
-            with ExitStack() as stack:
-                results = [stack.enter_context(_results_file()) for _ in clips]
-                inputs = [self._reference, *(clip.distorted for clip in clips)]
-                task = MeasureTask(self._luma, model.gain_limit, len(clips), self._measurement.threads)
-                process.send(task, [file.fileno() for file in (*inputs, *results)])
-                for file in inputs:  # so that a decoder notices when the device process ends
+        task = MeasureTask(self._luma, model.gain_limit, len(clips), self._measurement.threads)
+        with ExitStack() as inputs:
+            files = [inputs.enter_context(file) for file in (self._reference, *(clip.distorted for clip in clips))]
+            results = [inputs.enter_context(_results_file()) for _ in clips]
+            async with self._engine.device_process() as process:
+                process.send(task, [file.fileno() for file in (*files, *results)])
+                answer = await process.receive()
+                if isinstance(answer, OutOfMemory) and await self._engine.free_memory():
+                    process.send(task, [file.fileno() for file in (*files, *results)])
+                    answer = await process.receive()
+                for file in files:  # so that a decoder notices when the device process ends
                     file.close()
-                while not isinstance(answer := await process.receive(), Finished):
-                    await self._handle(answer, clips, results, started)
+                measured = _Measured(self._run, self._measurement, self._luma, model, self._engine.backend, process)
+                while not isinstance(answer, Finished | OutOfMemory | ResultsNotWritten):
+                    await self._handle(answer, clips, results, measured)
+                    answer = await process.receive()
+            if not isinstance(answer, Finished):
+                raise NodeFault(self._explain(answer))
 
-    async def _handle(self, answer: Answer, clips: list[_Clip], results: list[BinaryIO], started: float) -> None:
+    async def _handle(self, answer: Answer, clips: list[_Clip], results: list[BinaryIO], measured: "_Measured") -> None:
         match answer:
             case FramesArrived(number, scored):
                 _report(clips[number], scored)
             case Ended(number, scored):
-                seconds = time.monotonic() - started
+                _report(clips[number], scored)
                 try:
-                    measured = await self._engine.measured(
-                        self._run, self._measurement, self._luma, results[number], scored, seconds
-                    )
+                    run = await in_thread(measured.read, results[number], scored)
                 except ScoringError as error:
                     _fail(clips[number], error)
                 else:
                     if not clips[number].result.done():
-                        clips[number].result.set_result(measured)
-            case OutOfMemory(free, total):
-                raise NodeFault(
-                    f"the memory of the device is full: {free >> 20} of {total >> 20} MiB are free, which is not enough"
-                    f" for single frames of {self._luma.width}x{self._luma.height}; other processes use the rest"
-                )
-            case ResultsNotWritten(why):
-                raise NodeFault(f"the results of the device cannot be written to {tempfile.gettempdir()}: {why}")
+                        clips[number].result.set_result(run)
+
+    def _explain(self, refusal: OutOfMemory | ResultsNotWritten) -> str:
+        if isinstance(refusal, ResultsNotWritten):
+            return f"the results of the device cannot be written to {tempfile.gettempdir()}: {refusal.why}"
+        memory = f" ({refusal.free >> 20} of {refusal.total >> 20} MiB are free)" if refusal.total else ""
+        size = f"{self._luma.width}x{self._luma.height}"
+        return f"the memory of the device is full{memory}: it has no room for single frames of {size}"
+
+
+class _Measured:
+    """Reads what a device process has written for a task: the values of a run, with the scores of the model."""
+
+    def __init__(
+        self, run: Run, measurement: Measurement, luma: LumaFormat, model: SvrModel, backend: Backend,
+        process: DeviceProcess,
+    ) -> None:  # fmt: skip
+        self._run, self._subsample, self._luma, self._model = run, measurement.subsample, luma, model
+        self._backend, self._ready, self._started = backend, process.ready, time.monotonic()
+
+    def read(self, file: BinaryIO, received: int) -> MeasuredRun:
+        """Raises EngineFailure for results that are incomplete or not finite."""
+        seconds = time.monotonic() - self._started
+        file.seek(0)
+        rows = np.frombuffer(file.read(), np.float64).reshape(-1, RESULT_COLUMNS)
+        if not received or len(rows) != received:
+            raise EngineFailure(f"the device process measured {len(rows)} of {received} frames")
+        columns: dict[str, Array] = dict(zip(FRAME_FEATURES, rows.T, strict=False))
+        motion = motion_from_differences(rows[:, -1].copy(), self._luma)
+        columns |= {"motion": motion, "motion2": motion2(motion)}
+        start = self._run.fed(TorchEngine.neighbours, self._subsample).first
+        numbers = np.arange(start, start + received)
+        wanted = (numbers % self._subsample == 0) & (numbers >= self._run.first)
+        if self._run.end is not None:
+            wanted &= numbers < self._run.end
+        columns = {name: columns[name][wanted] for name in COLUMNS if name in columns}
+        columns["vmaf"] = self._model.predict(np.column_stack([columns[name] for name in MODEL_FEATURES]))
+        if not all(np.isfinite(column).all() for column in columns.values()):
+            raise EngineFailure("the device yielded values that are not numbers")
+        facts = EngineFacts(
+            backend=self._backend, torch=self._ready.torch, triton=self._ready.triton, device=self._ready.device
+        )
+        values = {name: array("d", column.tobytes()) for name, column in columns.items()}
+        return MeasuredRun(array("q", numbers[wanted].tobytes()), values, received, seconds, facts)
 
 
 def _report(clip: _Clip, scored: int) -> None:

@@ -17,7 +17,6 @@ from vmafx.scoring.engines.gpu.messages import (
     Answer,
     DeviceSetup,
     MeasureTask,
-    ResultsNotWritten,
     Unusable,
 )
 
@@ -30,7 +29,7 @@ def main() -> None:
     with socket.socket(fileno=setup.socket) as connection:
 
         def send(answer: Answer) -> None:
-            with suppress(BrokenPipeError):  # nobody waits for the answer any more
+            with suppress(BrokenPipeError, ConnectionResetError):  # nobody waits for the answer any more
                 connection.sendall(msgspec.json.encode(answer))
 
         try:
@@ -41,11 +40,12 @@ def main() -> None:
             return
         try:
             device, ready = find_device(setup.backend)
+            meter = Meter(device)
+            meter.check()
         except NoDevice as error:
             send(Unusable(str(error)))
             return
         send(ready)
-        meter = Meter(device)
         while True:
             packet, descriptors, _, _ = socket.recv_fds(connection, MAX_PACKET, MAX_DESCRIPTORS)
             if not packet:
@@ -54,10 +54,8 @@ def main() -> None:
             inputs, results = descriptors[: task.clips + 1], descriptors[task.clips + 1 :]
             try:
                 meter.measure(task, inputs, results, send)
-            except OSError as error:
-                send(ResultsNotWritten(error.strerror or str(error)))
             finally:
-                for fd in results:
+                for fd in descriptors:
                     os.close(fd)
 
 

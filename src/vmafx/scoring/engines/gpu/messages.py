@@ -45,6 +45,10 @@ class MeasureTask(msgspec.Struct, frozen=True):
     threads: int  # on a CPU
 
 
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """There is room for the frames on the device, and they will be read."""
+
+
 class FramesArrived(msgspec.Struct, frozen=True, tag="progress"):
     """More frames of a clip have arrived; `scored` of its frames are measured."""
 
@@ -60,14 +64,14 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 class OutOfMemory(msgspec.Struct, frozen=True, tag="memory"):
-    """The task was given up: not even single frames fit into the memory of the device."""
+    """The task was given up: the memory of the device is full. No frame was read if the task has not started."""
 
     free: int  # bytes
     total: int
 
 
 class ResultsNotWritten(msgspec.Struct, frozen=True, tag="disk"):
-    """The task was given up: results cannot be written."""
+    """The task was given up: its results cannot be written."""
 
     why: str
 
@@ -76,4 +80,4 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """All clips have ended; another task may follow."""
 
 
-Answer = DeviceReady | Unusable | FramesArrived | Ended | OutOfMemory | ResultsNotWritten | Finished
+Answer = DeviceReady | Unusable | Started | FramesArrived | Ended | OutOfMemory | ResultsNotWritten | Finished

@@ -48,7 +48,7 @@ class BatchSums(NamedTuple):
 class Batch:
     """The measurement of one batch on a device, whose buffers stay where they are.
 
-    On CUDA and HIP it is recorded once as a graph: a batch has 100 kernels, and starting them one by one would take
+    On CUDA and HIP it is recorded once as a graph: a batch has some fifty kernels, and starting them one by one takes
     longer than they do.
     """
 

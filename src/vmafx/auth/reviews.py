@@ -20,7 +20,8 @@ from vmafx.logs import log
 AUDIENCE = "vmafx-controller"
 MAX_CONCURRENT = 16  # of the client's 40 connections; the others stay free for jobs and nodes
 MAX_UNKNOWN = 12  # of them for tokens that were never valid; the others stay free for known callers
-MAX_WAIT = 2.0  # seconds that a review waits to start
+MAX_WAIT = 2.0  # seconds that the review of a token that was never valid waits to start
+MAX_KNOWN_WAIT = 5.0  # seconds that the review of a known caller waits to start: heartbeats have 8
 REVIEW_TIMEOUT = 10.0  # seconds, including the client's retries
 LOG_INTERVAL = 10.0  # seconds between log lines about failed reviews
 
@@ -68,14 +69,17 @@ class AccessReviewer:
         """Enter this around each review: it waits until few enough run. `known` is whether the caller was valid."""
         async with AsyncExitStack() as held:
             try:
-                async with asyncio.timeout(MAX_WAIT):
+                async with asyncio.timeout(MAX_KNOWN_WAIT if known else MAX_WAIT):
                     if not known:
                         await held.enter_async_context(self._unknown)
                     await held.enter_async_context(self._concurrency)
             except TimeoutError:
+                if known:
+                    raise StatusError(
+                        "UNAVAILABLE", "too many access reviews at once; try again in a few seconds"
+                    ) from None
                 raise StatusError(
-                    "UNAVAILABLE" if known else "RESOURCE_EXHAUSTED",
-                    "too many new callers at once; try again in a few seconds",
+                    "RESOURCE_EXHAUSTED", "too many new callers at once; try again in a few seconds"
                 ) from None
             yield
 

@@ -361,6 +361,22 @@ async def test_concurrent_reviews_are_limited(harness: Harness, monkeypatch: pyt
     await harness.authorize(CallerCredentials(harness.token))  # the limit was released after each review
 
 
+async def test_known_callers_wait_longer_for_their_turn(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reviews, "MAX_WAIT", 0.1)
+    monkeypatch.setattr(reviews, "REVIEW_TIMEOUT", 1.0)
+    credentials = CallerCredentials(harness.token)
+    await harness.authorize(credentials)
+    before = harness.review_count()
+    harness.proxy.faults.extend(Stall() for _ in range(reviews.MAX_CONCURRENT))
+    stalled = [
+        asyncio.create_task(harness.rejection_code(credentials, f"n-{number}"))
+        for number in range(reviews.MAX_CONCURRENT)
+    ]
+    await eventually(lambda: harness.review_count() == before + reviews.MAX_CONCURRENT, "all reviews are taken")
+    assert await harness.rejection_code(credentials, "another") == "PERMISSION_DENIED"
+    assert set(await asyncio.gather(*stalled)) == {"UNAVAILABLE"}
+
+
 async def test_reviews_of_unknown_tokens_leave_room_for_known_ones(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

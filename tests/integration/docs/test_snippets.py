@@ -83,7 +83,7 @@ PAGES = sorted(page.name for page in (ROOT / "docs").glob("*.md"))
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in PAGES)])
 def test_links_have_a_target(page: str) -> None:
     here = ROOT / page
-    links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", here.read_text())
+    links = re.findall(r"\]\((?!https:)([^)#]*)(?:#([^)]+))?\)", here.read_text())
     targets = [(here.parent / path if path else here, anchor) for path, anchor in links]
     assert [path for path, _ in targets if not path.exists()] == []
     assert [(path, anchor) for path, anchor in targets if anchor and anchor not in anchors(path)] == []

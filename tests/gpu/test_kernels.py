@@ -23,9 +23,12 @@ def random_pair(size: tuple[int, int], bit_depth: int, frames: int = 2) -> tuple
 
 
 def assert_same(pair: tuple[Clip, Clip], gain_limit: float, device: torch.device) -> None:
+    """Where a sum is close to zero, logarithms of numbers next to 1 leave rounding errors, which differ by machine."""
     fused, plain = (frame_sums(kind, pair, gain_limit, device) for kind in ("kernels", "plain"))
-    np.testing.assert_allclose(fused.reference, plain.reference, 2e-6, 1e-6)
-    np.testing.assert_allclose(fused.distorted, plain.distorted, 2e-6, 1e-6)
+    width, height = pair[0].size
+    per_pixel = 1e-8  # a hundredth of the bound on features, which are sums divided by sums over all pixels
+    np.testing.assert_allclose(fused.reference, plain.reference, 2e-6, per_pixel * width * height)
+    np.testing.assert_allclose(fused.distorted, plain.distorted, 2e-6, per_pixel * width * height)
     np.testing.assert_array_equal(fused.differences[1:], plain.differences[1:])
 
 

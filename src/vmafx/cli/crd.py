@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from vmafx.cli.options import HELP
+from vmafx.generate.chart import CHART, VALUES, ChartError
 from vmafx.generate.files import crds_as_one, files
 
 ERRORS: tuple[type[Exception], ...] = ()
@@ -30,7 +31,11 @@ def crd(
     if print_crds:
         typer.echo(crds_as_one())
         return
-    generated = {directory / path: content for path, content in files().items()}
+    try:
+        generated = {directory / path: content for path, content in files(directory).items()}
+    except ChartError as error:
+        typer.echo(f"error: {CHART / VALUES}: {error}", err=True)
+        raise typer.Exit(1) from error
     outdated = [path for path, content in generated.items() if _read(path) != content]
     if check:
         for path in outdated:

@@ -10,7 +10,7 @@ from vmafx.controller.rbac import SESSION_SECRET
 from vmafx.generate.files import CONTROLLER_ROLES, CRD_FOLDERS, OPERATOR_ROLES, files
 from vmafx.jobs.sample_keys import SAMPLES_SECRET
 
-FILES = files()
+FILES = files(ROOT)
 ROLES = [path for path in FILES if path.parent == OPERATOR_ROLES.parent]
 
 

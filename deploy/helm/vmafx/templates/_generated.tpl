@@ -95,6 +95,10 @@ scratchEnvironment: {HOME: /scratch, TMPDIR: /scratch}
 - apiGroups: ['']
   resources: [secrets]
   verbs: [create]
+- apiGroups: ['']
+  resources: [secrets]
+  verbs: [patch]
+  resourceNames: [vmafx-samples]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
@@ -156,7 +160,7 @@ scratchEnvironment: {HOME: /scratch, TMPDIR: /scratch}
   verbs: [create]
 - apiGroups: ['']
   resources: [secrets]
-  verbs: [get]
+  verbs: [get, patch]
   resourceNames: [vmafx-controller-session]
 {{- end }}
 

@@ -45,6 +45,7 @@ test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit"
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.support.gateway.build
 	@$(BIN)/python -m tests.support.registry
+	@$(BIN)/python -m tests.support.chart
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # In an environment of its own: `make test` is for machines without torch.
@@ -77,7 +78,7 @@ format: setup ## fix lint findings and format the code (ruff)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-crd: setup ## generate the CRDs, RBAC roles, docs/api.md and docs/environment.md
+crd: setup ## generate the CRDs, RBAC roles, parts of the Helm chart, docs/api.md and docs/environment.md
 	$(BIN)/vmafx crd
 
 proto: setup ## generate the gRPC messages and stubs from proto/

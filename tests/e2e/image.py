@@ -1,0 +1,112 @@
+"""The image under test: docker/Dockerfile.operator, built by Debian's buildah on a base made with debootstrap.
+
+`python -m tests.e2e.image` builds it before the tests, which have a time limit, and prints where it is. It is kept in
+vmafx's cache until something changes that it is built from.
+"""
+
+import argparse
+import hashlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.support.image.archive import ImageArchive
+from tests.support.image.base import NAME as BASE
+from tests.support.image.base import make_base
+from tests.support.image.buildah import Buildah, BuildFailed, obstacle
+from tests.support.image.network import HOME, write_home
+from tests.support.project import ROOT
+from vmafx.devcluster import paths
+from vmafx.devcluster.progress import PlainProgress, ProgressReporter, duration
+
+REPOSITORY, TAG = "vmafx-operator", "dev"  # as the documentation builds it
+DOCKERFILE = ROOT / "docker" / "Dockerfile.operator"
+TIME = 1_767_225_600  # 2026-01-01, of all files: so the same inputs give the same layers
+VARIANTS = ("cpu", "operator")  # that can be built everywhere
+CANNOT_BUILD = 3
+
+
+def full_name(variant: str = "cpu") -> str:
+    """The name that Kubernetes makes of REPOSITORY:TAG; other variants have a suffix."""
+    suffix = "" if variant == "cpu" else f"-{variant}"
+    return f"docker.io/library/{REPOSITORY}:{TAG}{suffix}"
+
+
+def built_image(variant: str = "cpu", progress: ProgressReporter | None = None) -> Path:
+    """The archive of the image, which `ctr images import` takes; built first if it is not in the cache.
+
+    Raises BuildFailed. Ask `obstacle()` first whether this machine can build images.
+    """
+    progress = progress or PlainProgress()
+    folder = paths.cache() / "image"
+    archive = folder / f"{REPOSITORY}-{variant}-{_digest(variant)}.tar"
+    with paths.folder_lock(folder):
+        if not archive.exists():
+            started = time.monotonic()
+            for outdated in folder.glob(f"{REPOSITORY}-{variant}-*.tar"):
+                outdated.unlink()
+            build(variant, archive, progress)
+            progress.step(f"built in {duration(time.monotonic() - started)}: {archive}")
+    return archive
+
+
+def build(variant: str, archive: Path, progress: ProgressReporter, *options: str) -> None:
+    """Build the image into an archive. Hold the lock of the cache's folder."""
+    buildah = Buildah(paths.cache() / "image" / "storage", progress)
+    buildah.shrink()
+    make_base(buildah, progress)
+    progress.step(f"building {full_name(variant)}: takes 1 to 3 minutes on 2 cores, less after a change of vmafx alone")
+    with tempfile.TemporaryDirectory() as home:
+        write_home(Path(home))
+        given = ["--layers", "--timestamp", str(TIME), "--volume", f"{home}:{HOME}:ro", *options]
+        for name, value in arguments(variant).items():
+            given += ["--build-arg", f"{name}={value}"]
+        buildah.build(ROOT, DOCKERFILE, full_name(variant), given)
+    buildah.save(full_name(variant), full_name(variant), archive)
+
+
+def arguments(variant: str) -> Mapping[str, str]:
+    return {"VARIANT": variant}
+
+
+def context() -> Iterator[Path]:
+    """The files that an image is built from, in order; .dockerignore names them."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    for name in sorted(line[1:] for line in lines if line.startswith("!")):
+        path = ROOT / name
+        files = (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        yield from sorted(file for file in files if "__pycache__" not in file.parts)
+
+
+def _digest(variant: str) -> str:
+    """Of all that the image depends on."""
+    hashed = hashlib.sha256(repr((BASE, TIME, sorted(arguments(variant).items()))).encode())
+    for file in [DOCKERFILE, ROOT / ".dockerignore", *context()]:
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+        hashed.update(f"{content} {file.stat().st_mode & 0o111:o} {file.relative_to(ROOT)}\n".encode())
+    return hashed.hexdigest()[:16]
+
+
+def main(given: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.image", description="Build the image under test.")
+    parser.add_argument("--variant", choices=VARIANTS, default="cpu")
+    variant = parser.parse_args(given).variant
+    if reason := obstacle():
+        print(f"cannot build the image here: {reason}", file=sys.stderr)
+        return CANNOT_BUILD
+    try:
+        archive = built_image(variant)
+    except BuildFailed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    layers = ImageArchive(archive).layers()
+    for layer in layers:
+        print(f"{layer.size / 1e6:8.1f} MB  {layer.digest[7:19]}  {' '.join(layer.step.split())[:80]}")
+    print(f"{sum(layer.size for layer in layers) / 1e6:8.1f} MB  {full_name(variant)}\n{archive}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -20,7 +20,10 @@ PACKAGES = {
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+    "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
 }
+NODE_COMPONENTS = ("kubelet", "kube-proxy")  # not part of a dev cluster; used by the end-to-end tests
 
 
 def build_components(names: list[str], folder: Path, progress: ProgressReporter) -> None:

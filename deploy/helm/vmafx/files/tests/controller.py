@@ -26,7 +26,7 @@ for path in ("/healthz", "/readyz"):
     while True:
         try:
             status, answer = fetch(path)
-        except (urllib.error.URLError, OSError) as error:
+        except OSError as error:
             status, answer = 0, str(error).encode()
         if status == 200:
             break

@@ -3,6 +3,7 @@
 import json
 import ssl
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -31,6 +32,14 @@ def send(method, parameters=None, number=None):
     return status, next((one["result"] for one in found if one.get("id") == number and "result" in one), found)
 
 
+deadline = time.monotonic() + seconds
+while True:
+    try:
+        urllib.request.urlopen(f"{url}/readyz", timeout=10, context=trust).close()
+        break
+    except OSError as error:
+        assert time.monotonic() < deadline, f"{url}/readyz does not answer: {error}"
+        time.sleep(1)
 hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "helm-test", "version": "1"}}
 if auth != "none":
     status, answer = send("initialize", hello, 0)

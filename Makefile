@@ -7,7 +7,7 @@ export UV_SYSTEM_CERTS := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-training demo-serve test test-gpu soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve bench-tune bench-gpu clean
+.PHONY: help setup demo demo-training demo-serve test test-gpu soak fuzz lint format crd proto hashes sbom image bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve bench-tune bench-gpu clean
 
 # $(call install,ENVIRONMENT,EXTRAS): a dot for each package, the end of the log if it fails.
 comma := ,
@@ -46,6 +46,8 @@ test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit"
 	@$(BIN)/python -m tests.support.gateway.build
 	@$(BIN)/python -m tests.support.registry
 	@$(BIN)/python -m tests.support.chart
+	@$(BIN)/python -m tests.e2e.image || [ $$? = 3 ]
+	@$(BIN)/python -m tests.e2e.image --variant operator || [ $$? = 3 ]
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # In an environment of its own: `make test` is for machines without torch.
@@ -101,6 +103,9 @@ sbom: setup ## write the bill of materials of vmafx[s3,gcs] to dist/vmafx.cdx.js
 		--output-reproducible -o dist/vmafx.cdx.json
 	@rm -rf .venv/sbom
 	@echo dist/vmafx.cdx.json
+
+image: ## build the image of all roles, and its bill of materials, with Docker or buildah (VARIANT=operator, IMAGE=NAME:TAG)
+	@docker/build
 
 bench-client: setup ## benchmark the Kubernetes client: watch decoding, cache size, status patches
 	@$(BIN)/vmafx dev fetch

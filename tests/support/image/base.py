@@ -4,7 +4,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.support.image.buildah import Buildah, BuildFailed, follow
+from tests.support.image.buildah import OPTIONS, Buildah, BuildFailed, follow
 from vmafx.devcluster.progress import ProgressReporter
 
 NAME = "docker.io/library/debian:trixie-slim"  # what FROM debian:trixie-slim means
@@ -53,7 +53,7 @@ def make_base(buildah: Buildah, progress: ProgressReporter) -> None:
         context.mkdir()
         (context / "Dockerfile").write_text(DOCKERFILE)
         _run("tar", "-C", str(root), "--numeric-owner", "--sort=name", "-cf", str(context / "base.tar"), ".")
-        buildah.build(context, context / "Dockerfile", NAME, ["--timestamp", "0"])
+        buildah.run("buildah", "bud", *OPTIONS, "--timestamp", "0", "-t", NAME, str(context))
 
 
 def slim(root: Path) -> None:

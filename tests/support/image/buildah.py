@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vmafx.devcluster.progress import ProgressReporter
 
-NETWORK = ("--isolation", "chroot", "--network", "host")  # needs no cgroups and no network of its own
+# Without cgroups and a network of its own; nothing is pulled.
+OPTIONS = ("--isolation", "chroot", "--network", "host", "--pull=never")
 MAX_STORAGE = 12 << 30  # bytes; builds leave layers behind, from which the next ones start
 
 
@@ -20,60 +21,75 @@ class BuildFailed(Exception):
 
 
 class Buildah:
-    """Builds images and keeps them in the folder. One process at a time: hold the lock of the folder."""
+    """Images in the folder. One process at a time: hold a lock."""
 
     def __init__(self, folder: Path, progress: ProgressReporter) -> None:
         self._folder, self._progress = folder, progress
 
-    def build(self, context: Path, dockerfile: Path, tag: str, options: Sequence[str] = ()) -> None:
-        """Build an image from images that are here; nothing is pulled."""
-        self._call("bud", *NETWORK, "--pull=never", "-f", str(dockerfile), "-t", tag, *options, str(context))
-
-    def save(self, tag: str, name: str, archive: Path) -> None:
-        """Write an image, under a full name, as an archive in Docker's format."""
-        with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
-            part = Path(folder) / archive.name
-            self._call("push", tag, f"docker-archive:{part}:{name}")
-            part.replace(archive)
+    def run(self, *command: str, environment: Mapping[str, str] | None = None) -> str:
+        """Run buildah, or a program that calls it; returns the end of what it prints."""
+        with tempfile.TemporaryDirectory() as state:  # what is mounted, which is nothing between two calls
+            configuration = Path(state) / "storage.conf"
+            configuration.write_text(
+                f'[storage]\ndriver = "{self._driver()}"\ngraphroot = "{self._folder}"\nrunroot = "{state}/run"\n'
+            )
+            variables = {**os.environ, **(environment or {}), "CONTAINERS_STORAGE_CONF": str(configuration)}
+            done = follow(command, self._progress, variables)
+        if done.returncode != 0:
+            raise BuildFailed(f"`{' '.join(command[:2])}` failed: {done.stdout.strip()}")
+        return done.stdout
 
     def has(self, tag: str) -> bool:
-        return self._buildah("images", "--quiet", tag).returncode == 0
+        return tag in self.run("buildah", "images", "--format", "{{.Name}}:{{.Tag}}").split()
+
+    def save(self, name: str, archive: Path) -> None:
+        """Write an image as an archive in Docker's format."""
+        with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+            part = Path(folder) / archive.name
+            self.run("buildah", "push", name, f"docker-archive:{part}:{name}")
+            part.replace(archive)
 
     def shrink(self) -> None:
         """Remove everything once it takes too much room."""
         if _size(self._folder) > MAX_STORAGE:
-            self._call("rmi", "--all", "--force")
+            self.run("buildah", "rmi", "--all", "--force")
 
-    def _call(self, *arguments: str) -> None:
-        done = self._buildah(*arguments)
-        if done.returncode != 0:
-            raise BuildFailed(f"buildah {arguments[0]} failed: {done.stdout.strip()}")
+    def _driver(self) -> str:
+        """How layers are stored: by overlay where the file system of the folder allows it."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        names = ["lower", "upper", "work", "merged"]
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            for name in names:
+                (Path(folder) / name).mkdir()
+            layers = f"lowerdir={folder}/lower,upperdir={folder}/upper,workdir={folder}/work"
+            command = ["unshare", "--mount", "mount", "-t", "overlay", "-o", layers, "overlay", f"{folder}/merged"]
+            usable = subprocess.run(command, capture_output=True, check=False).returncode == 0
+        return "overlay" if usable else "vfs"
 
-    def _buildah(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        with tempfile.TemporaryDirectory() as state:  # what is mounted, which is nothing between two calls
-            command = ["buildah", "--root", str(self._folder), "--runroot", state, *arguments]
-            return follow(command, self._progress)
 
-
-def follow(command: Sequence[str], progress: ProgressReporter) -> "subprocess.CompletedProcess[str]":
+def follow(
+    command: Sequence[str], progress: ProgressReporter, environment: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
     """Run a command, showing its lines as details; the result has the last of them."""
     lines: deque[str] = deque(maxlen=30)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:
                 lines.append(line)
                 progress.detail(re.sub(r"\s+", " ", line).strip()[:150])
         except BaseException:
-            process.kill()
+            process.terminate()
             raise
-    return subprocess.CompletedProcess(command, process.returncode, "".join(lines))
+    return subprocess.CompletedProcess(list(command), process.returncode, "".join(lines))
 
 
 def obstacle() -> str | None:
     """Why this machine cannot build and run images; None if it can."""
     if os.geteuid() != 0:
-        return "images are built by root only: debootstrap and buildah make device files and mounts"
+        return "only root can: debootstrap and buildah make device files and mounts"
     if missing := [name for name in ("buildah", "debootstrap") if shutil.which(name) is None]:
         return f"{' and '.join(missing)} missing; on Debian: apt-get install buildah debootstrap"
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:

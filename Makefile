@@ -7,7 +7,7 @@ export UV_SYSTEM_CERTS := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-training demo-serve test test-gpu soak fuzz lint format crd proto hashes sbom image bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve bench-tune bench-gpu clean
+.PHONY: help setup demo demo-training demo-serve test test-gpu e2e soak fuzz lint format crd proto hashes sbom image bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve bench-tune bench-gpu clean
 
 # $(call install,ENVIRONMENT,EXTRAS): a dot for each package, the end of the log if it fails.
 comma := ,
@@ -59,6 +59,10 @@ test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit"
 
 test-gpu: .venv/gpu/.ready ## test VMAF on a GPU, or without one the same code at reduced size (installs torch and Triton)
 	@.venv/gpu/bin/pytest --numprocesses auto --maxprocesses 4 tests/gpu $(ARGS)
+
+# Status 77, which make shows as "Error 77": this machine cannot run it.
+e2e: setup ## run the tests that need a cluster with real nodes, as root (ARGS="-k drain" selects some)
+	@$(BIN)/python -m tests.e2e $(ARGS)
 
 soak: setup ## run the long and randomized tests: long faults, then 500 jobs under injected faults (ARGS="--runtime agent --seed 7 --jobs 200")
 	@$(BIN)/vmafx dev fetch

@@ -15,6 +15,7 @@ import msgspec
 from tests.e2e.cluster import images, network
 from tests.e2e.cluster.binaries import Binaries, find_binaries
 from tests.e2e.cluster.control_plane import API_PORT, DNS_READY_PORT, ControlPlane, manifests, write_credentials
+from tests.e2e.cluster.device_plugin import DevicePlugin
 from tests.e2e.cluster.errors import CommandFailed
 from tests.e2e.cluster.leftovers import RunFolder
 from tests.e2e.cluster.node import REGISTRY, SANDBOX_IMAGE, Node
@@ -62,6 +63,11 @@ class Cluster:
         assert self._kubeconfig is not None, "the cluster is not running"
         return self._kubeconfig
 
+    @property
+    def kubectl_path(self) -> Path:
+        assert self._binaries is not None, "the cluster is not running"
+        return self._binaries.kubectl
+
     # Start and stop
 
     def start(self) -> None:
@@ -75,11 +81,11 @@ class Cluster:
         except BaseException:
             self.stop()
             raise
-        self._progress.step(f"the cluster is ready after {duration(time.monotonic() - started)}: {self.folder}")
+        self._progress.step(f"the cluster is ready after {duration(time.monotonic() - started)}")
 
     def _start(self, binaries: Binaries) -> None:
         (self.folder / "logs").mkdir()
-        self._progress.step("creating namespaces and networks")
+        self._progress.step(f"creating namespaces and networks: {self.folder}")
         self._machine = Namespaces("control-plane", self.folder)
         for number, name in enumerate(self._names, 1):
             space = Namespaces(name, self.folder, inside=self._machine)
@@ -142,15 +148,14 @@ class Cluster:
         control = self._control.processes if self._control else []
         return [*self._relays, *control, *(one for node in nodes for one in node.processes()), *holders]
 
-    # Commands
+    # Use
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, check: bool = True, timeout: float = 120.0
     ) -> "subprocess.CompletedProcess[str]":
         """Run kubectl as administrator. Raises CommandFailed, unless `check` is False."""
-        assert self._binaries is not None
         command = [
-            str(self._binaries.kubectl),
+            str(self.kubectl_path),
             f"--kubeconfig={self.kubeconfig}",
             f"--cache-dir={self.folder}/kubectl",
             *arguments,
@@ -202,9 +207,11 @@ class Cluster:
             self._plug(name, plugged=False)
 
     def return_node(self, name: str) -> None:
-        """Undo `lose_node`, and wait until the node is Ready."""
+        """Undo `lose_node`, and wait until the kubelet says again that the node is Ready."""
+        before = self._last_renewal(name)
         self._plug(name, plugged=True)
         self.nodes[name].start_kubelet()
+        self._wait(lambda: self._last_renewal(name) != before, f"the kubelet of {name} renews its lease")
         self.wait_for_node(name)
 
     @contextmanager
@@ -221,12 +228,58 @@ class Cluster:
         what = f"{name} is {'' if ready else 'not '}Ready"
         self._wait(lambda: self._is_ready(name) == ready, what, within)
 
+    @contextmanager
+    def device_plugin(self, node: str, resource: str, count: int = 1) -> Iterator[DevicePlugin]:
+        """The node offers devices, such as nvidia.com/gpu, until the end of the block."""
+        plugin = DevicePlugin(self.folder, self.nodes[node].folder, resource, count)
+        try:
+            self._wait(lambda: self.allocatable(node, resource) == count, f"{node} offers {count} {resource}")
+            yield plugin
+        finally:
+            plugin.stop()
+        self._wait(lambda: self.allocatable(node, resource) == 0, f"{node} offers no {resource}")
+
+    def allocatable(self, node: str, resource: str) -> int:
+        """How many devices of a kind the node offers, in use or not."""
+        return int(self.get("node", node)["status"]["allocatable"].get(resource, 0))
+
+    # What happened
+
+    def diagnose(self, namespace: str) -> str:
+        """Pods, events, and the description and logs of each Pod that did not succeed, for a failed test."""
+        parts = [
+            self._shown("get", "pods,jobs,deployments,statefulsets", "--output=wide", namespace=namespace),
+            self._shown("get", "events", "--sort-by=.lastTimestamp", namespace=namespace),
+        ]
+        for pod in self.get("pods", f"--namespace={namespace}")["items"]:
+            if not _went_well(pod["status"]):
+                name = pod["metadata"]["name"]
+                parts.append(self._shown("describe", "pod", name, namespace=namespace))
+                logs = ("logs", name, "--all-containers", "--prefix", "--tail=100")
+                parts.append(self._shown(*logs, namespace=namespace))
+                if any(one["restartCount"] for one in pod["status"].get("containerStatuses", [])):
+                    parts.append(self._shown(*logs, "--previous", namespace=namespace))
+        parts.append(self._shown("get", "nodes", "--output=wide", namespace=namespace))
+        return "\n\n".join(parts)
+
+    def _shown(self, *arguments: str, namespace: str) -> str:
+        """A kubectl command and what it prints; it may fail, as when a node is lost."""
+        command = (*arguments, f"--namespace={namespace}", "--request-timeout=20s")
+        try:
+            done = self.kubectl(*command, check=False, timeout=60)
+        except subprocess.TimeoutExpired as error:
+            return f"$ kubectl {' '.join(command)}\n{error}"
+        return f"$ kubectl {' '.join(command)}\n{done.stdout}{done.stderr}".rstrip()
+
     def _plug(self, name: str, *, plugged: bool) -> None:
         assert self._machine is not None
         network.set_cable(self._machine.holder.pid, name, plugged=plugged)
         others = [node for node in self.nodes.values() if node.name != name]
         if others and not plugged:
             network.route_services(self._machine.holder.pid, others[0].number)
+
+    def _last_renewal(self, node: str) -> str:
+        return str(self.get("lease", node, "--namespace=kube-node-lease")["spec"]["renewTime"])
 
     def _is_ready(self, name: str) -> bool:
         shown = self.kubectl("get", "node", name, "--output=json", check=False)
@@ -245,6 +298,13 @@ class Cluster:
         host, _, port = config.server.removeprefix("https://").partition(":")
         connection = http.client.HTTPSConnection(host, int(port), timeout=5, context=config.tls)
         return _status(connection, path) == http.client.OK
+
+
+def _went_well(status: dict[str, Any]) -> bool:
+    """Succeeded, or running and Ready without a restart."""
+    containers = status.get("containerStatuses", [])
+    ready = status["phase"] == "Running" and all(one["ready"] and one["restartCount"] == 0 for one in containers)
+    return ready or status["phase"] == "Succeeded"
 
 
 def _http_ok(address: str, path: str) -> bool:

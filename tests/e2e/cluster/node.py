@@ -42,6 +42,11 @@ find . -type f | while read -r name; do mount --bind "$name" "/proc/sys/$name"; 
 echo 1 > /proc/sys/net/ipv4/ip_forward
 hostname {name}
 """
+_PLAIN_HTTP = f"""
+server = "http://{REGISTRY}"
+[host."http://{REGISTRY}"]
+  capabilities = ["pull", "resolve"]
+"""
 _CONTAINERD = """
 version = 2
 root = "{folder}/containerd"
@@ -103,7 +108,7 @@ class Node:
             path = self.folder / "sysctl" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{value}\n")
-        (self.folder / "registries" / REGISTRY / "hosts.toml").write_text(f'server = "http://{REGISTRY}"\n')
+        (self.folder / "registries" / REGISTRY / "hosts.toml").write_text(_PLAIN_HTTP)
         (self.folder / "cni" / "pods.conflist").write_bytes(msgspec.json.encode(self._cni()))
         (self.folder / "kubelet.json").write_bytes(msgspec.json.encode(self._kubelet_configuration()))
         (self.folder / "proxy.json").write_bytes(msgspec.json.encode(self._proxy_configuration()))
@@ -196,6 +201,8 @@ class Node:
             "failCgroupV1": False,
             "failSwapOn": False,
             "imageGCHighThresholdPercent": 100,
+            # Else an imported image can no longer be used once it has been pulled under another name.
+            "imagePullCredentialsVerificationPolicy": "NeverVerify",
             "makeIPTablesUtilChains": False,
             "nodeLeaseDurationSeconds": 8,
             "nodeStatusUpdateFrequency": "4s",

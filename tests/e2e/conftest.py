@@ -1,0 +1,39 @@
+"""The cluster with real nodes, for tests marked `cluster`; what happened in it is shown when one fails."""
+
+import itertools
+import subprocess
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from tests.e2e.cluster import Cluster, E2EError
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def e2e_cluster() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def e2e_namespace(e2e_cluster: Cluster) -> Iterator[str]:
+    """A namespace of the cluster, for one test. Afterwards its Pods are gone."""
+    name = f"e2e-{next(_numbers)}"
+    e2e_cluster.kubectl("create", "namespace", name)
+    yield name
+    e2e_cluster.kubectl("delete", "namespace", name, "--timeout=120s", timeout=150)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    arguments = getattr(item, "funcargs", {})
+    if report.failed and "e2e_namespace" in arguments:
+        try:
+            shown = arguments["e2e_cluster"].diagnose(arguments["e2e_namespace"])
+        except (E2EError, OSError, subprocess.TimeoutExpired) as error:
+            shown = f"the cluster does not answer: {error}"
+        report.sections.append(("Namespace of the test", shown))
+    return report

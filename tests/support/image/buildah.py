@@ -34,7 +34,7 @@ class Buildah:
                 f'[storage]\ndriver = "{self._driver()}"\ngraphroot = "{self._folder}"\nrunroot = "{state}/run"\n'
             )
             variables = {**os.environ, **(environment or {}), "CONTAINERS_STORAGE_CONF": str(configuration)}
-            done = follow(command, self._progress, variables)
+            done = follow(["unshare", "--mount", *command], self._progress, variables)  # buildah leaves mounts behind
         if done.returncode != 0:
             raise BuildFailed(f"`{' '.join(command[:2])}` failed: {done.stdout.strip()}")
         return done.stdout

@@ -6,7 +6,9 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.e2e.clips import ClipServer, serve_clips
 from tests.e2e.cluster import Cluster, E2EError
+from tests.e2e.image import built_image
 
 _numbers = itertools.count(1)
 
@@ -15,6 +17,19 @@ _numbers = itertools.count(1)
 def e2e_cluster() -> Iterator[Cluster]:
     with Cluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def product_cluster(e2e_cluster: Cluster) -> Cluster:
+    """The cluster with the image of vmafx on its nodes, under the chart's default name."""
+    e2e_cluster.load_image(built_image())
+    return e2e_cluster
+
+
+@pytest.fixture(scope="session")
+def clips(e2e_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClipServer]:
+    with serve_clips(e2e_cluster, tmp_path_factory.mktemp("clips")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@
 
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def find(manifests: Sequence[Manifest], kind: str, name: str) -> Manifest:
 
 
 def pod_templates(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Manifest]]:
-    """Every Pod and Pod template, with the name of its object."""
+    """Every Pod and Pod template, with the name of its object; to be called once."""
     for one in manifests:
         name, spec = f"{one['kind']}-{one['metadata']['name']}".lower(), one.get("spec", {})
         match one["kind"]:
@@ -77,12 +78,19 @@ def pod_templates(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Manifest
                 yield name, {"metadata": one["metadata"], "spec": spec}
             case "CronJob":
                 yield name, spec["jobTemplate"]["spec"]["template"]
-            case "Deployment" | "Job" | "StatefulSet" | "DaemonSet":
+            case "StatefulSet":  # its controller adds the volumes of the claims
+                claims = [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())]
+                spec["template"]["spec"]["volumes"] += [
+                    {"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{name}-0"}} for claim in claims
+                ]
+                yield name, spec["template"]
+            case "Deployment" | "Job" | "DaemonSet":
                 yield name, spec["template"]
 
 
 def as_pods(manifests: Sequence[Manifest], namespace: str) -> list[Manifest]:
     """A Pod for each Pod template."""
+    manifests = deepcopy(list(manifests))
     return [
         {
             "apiVersion": "v1",

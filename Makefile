@@ -45,7 +45,7 @@ test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit"
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.support.gateway.build
 	@$(BIN)/python -m tests.support.registry
-	@$(BIN)/python -m tests.support.chart
+	@$(BIN)/python -m tests.support.chart >/dev/null
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # In an environment of its own: `make test` is for machines without torch.

@@ -1,9 +1,10 @@
 """The Helm chart as Helm renders and installs it.
 
-`python -m tests.support.chart` builds Helm before the tests, which have a time limit.
+`python -m tests.support.chart` builds Helm before the tests, which have a time limit, and prints its path.
 """
 
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
@@ -112,4 +113,4 @@ def as_yaml(manifests: Sequence[Manifest]) -> str:
 
 
 if __name__ == "__main__":
-    helm_path()
+    sys.stdout.write(f"{helm_path()}\n")

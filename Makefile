@@ -46,6 +46,7 @@ test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit"
 	@$(BIN)/python -m tests.support.gateway.build
 	@$(BIN)/python -m tests.support.registry
 	@$(BIN)/python -m tests.support.chart >/dev/null
+	@$(BIN)/python -m tests.support.module_crds
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # In an environment of its own: `make test` is for machines without torch.

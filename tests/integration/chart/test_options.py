@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests.support.chart import CHART, WORKLOADS, Manifest, environment, find, h
 from tests.support.chart_processes import Release
 from tests.support.module_crds import module_crds
 from vmafx.devcluster import DevCluster
+from vmafx.http.errors import StatusError
+from vmafx.http.hosts import HostPolicy, parse_hosts
 
 EVERYTHING: dict[str, Any] = {
     "commonLabels": {"team": "video"},
@@ -116,6 +119,25 @@ def test_the_workload_answers_to_its_names_outside_the_cluster() -> None:
     (container,) = find(manifests, "Deployment", "vmafx")["spec"]["template"]["spec"]["containers"]
     hosts = "d.example.com,a.example.com,b.example.com,c.example.com"
     assert environment(container)["VMAFX_SERVE_HOSTS"] == hosts
+
+
+@pytest.mark.parametrize("workload", ["Deployment", "StatefulSet"])
+def test_the_workload_answers_to_its_names_inside_the_cluster(workload: str) -> None:
+    """It refuses names that an attacker's page could have; those of its Services are not among them."""
+    manifests = render({"workload": workload, "fullnameOverride": "scores"}, namespace="team")
+    (container,) = find(manifests, workload, "scores")["spec"]["template"]["spec"]["containers"]
+    variables = environment(container)
+    hosts = variables.get("VMAFX_SERVE_HOSTS", "") or variables.get("VMAFX_MCP_HOSTS", "")
+    policy = HostPolicy(parse_hosts(hosts))
+    (check,) = [one for one in manifests if one["kind"] == "Pod"]
+    url = urlsplit(check["spec"]["containers"][0]["args"][0])
+    names = [url.hostname or "", "scores", "scores.team.svc", "scores.team.svc.cluster.local"]
+    if workload == "StatefulSet":
+        names += ["scores-0.scores-headless", "scores-1.scores-headless.team.svc.cluster.local"]
+    for name in names:
+        policy.check([name])
+    with pytest.raises(StatusError):
+        policy.check(["attacker.example.com"])
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,8 @@ def test_the_mcp_server_passes_its_check_and_reaches_the_cluster(release: Releas
         "install", release.name, str(CHART), values={"workload": "StatefulSet", "statefulSet": {"cluster": True}}
     )
     says(release.start("StatefulSet", "vmafx"), '"msg":"serving"')
-    release.addresses["vmafx-0.vmafx-headless:8080"] = release.addresses["vmafx:8080"]
+    name = f"vmafx-0.vmafx-headless.{release.namespace}.svc"
+    release.addresses[f"{name}:8080"] = release.addresses["vmafx:8080"]
     (check,) = release.checks()
     done = release.run_check(check)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -45,7 +45,8 @@ test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit"
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.support.gateway.build
 	@$(BIN)/python -m tests.support.registry
-	@$(BIN)/python -m tests.support.chart
+	@$(BIN)/python -m tests.support.chart >/dev/null
+	@$(BIN)/python -m tests.support.module_crds
 	@$(BIN)/python -m tests.e2e.image || [ $$? = 3 ]
 	@$(BIN)/python -m tests.e2e.image --variant operator || [ $$? = 3 ]
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)

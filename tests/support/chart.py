@@ -1,10 +1,12 @@
 """The Helm chart as Helm renders and installs it.
 
-`python -m tests.support.chart` builds Helm before the tests, which have a time limit.
+`python -m tests.support.chart` builds Helm before the tests, which have a time limit, and prints its path.
 """
 
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,7 +71,7 @@ def find(manifests: Sequence[Manifest], kind: str, name: str) -> Manifest:
 
 
 def pod_templates(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Manifest]]:
-    """Every Pod and Pod template, with the name of its object."""
+    """Every Pod and Pod template, with the name of its object; to be called once."""
     for one in manifests:
         name, spec = f"{one['kind']}-{one['metadata']['name']}".lower(), one.get("spec", {})
         match one["kind"]:
@@ -77,12 +79,19 @@ def pod_templates(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Manifest
                 yield name, {"metadata": one["metadata"], "spec": spec}
             case "CronJob":
                 yield name, spec["jobTemplate"]["spec"]["template"]
-            case "Deployment" | "Job" | "StatefulSet" | "DaemonSet":
+            case "StatefulSet":  # its controller adds the volumes of the claims
+                claims = [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())]
+                spec["template"]["spec"]["volumes"] += [
+                    {"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{name}-0"}} for claim in claims
+                ]
+                yield name, spec["template"]
+            case "Deployment" | "Job" | "DaemonSet":
                 yield name, spec["template"]
 
 
 def as_pods(manifests: Sequence[Manifest], namespace: str) -> list[Manifest]:
     """A Pod for each Pod template."""
+    manifests = deepcopy(list(manifests))
     return [
         {
             "apiVersion": "v1",
@@ -104,4 +113,4 @@ def as_yaml(manifests: Sequence[Manifest]) -> str:
 
 
 if __name__ == "__main__":
-    helm_path()
+    sys.stdout.write(f"{helm_path()}\n")

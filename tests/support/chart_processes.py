@@ -6,6 +6,7 @@ There is no kubelet: folders of volumes are in a temporary folder, ports are fre
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -38,9 +39,14 @@ class Release:
         assert done.returncode == 0, done.stderr
         return done
 
-    def kubectl(self, *arguments: str) -> str:
+    def try_kubectl(self, *arguments: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
         command = [str(self._kubectl), "--kubeconfig", str(self._cluster.kubeconfig), "--namespace", self.namespace]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(
+            [*command, *arguments], input=stdin, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    def kubectl(self, *arguments: str) -> str:
+        done = self.try_kubectl(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -89,6 +95,11 @@ class Release:
         return subprocess.run(
             command, env=given, cwd=self.folder, capture_output=True, text=True, timeout=150, check=False
         )
+
+    def metrics(self, name: str, port: int) -> str:
+        """What a running container serves at /metrics."""
+        with urllib.request.urlopen(f"http://{self.addresses[f'{name}:{port}']}/metrics", timeout=30) as answer:
+            return str(answer.read().decode())
 
     def token(self, account: str, audience: str = "") -> str:
         wanted = [f"--audience={audience}"] if audience else []

@@ -1,10 +1,8 @@
 """A release installed by Helm, its containers as processes: roles suffice, `helm test` finds faults, nothing stays."""
 
-import itertools
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,29 +12,23 @@ from tests.support.chart_processes import Release, says
 from tests.support.fleet import make_clips
 from tests.support.pushgateway import PROGRAM as PUSHGATEWAY
 from tests.support.waiting import until
-from vmafx.devcluster import ClusterOptions, DevCluster
 
-_numbers = itertools.count()
+METRICS = {"vmafx-operator": 8081, "vmafx-controller": 8080, "vmafx": 8080}
 KINDS = "all,configmaps,secrets,serviceaccounts,roles,rolebindings,leases,persistentvolumeclaims,poddisruptionbudgets"
 
 
-@pytest.fixture(scope="module")
-def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
-    """Helm installs the CRDs here, and ClusterRoles that other tests have too."""
-    with DevCluster(tmp_path_factory.mktemp("state") / "chart", ClusterOptions(tethered=True)) as cluster:
-        yield cluster
+def used_metrics(*files: str) -> set[str]:
+    """The metrics in files of the chart."""
+    text = "".join((CHART / file).read_text() for file in files)
+    prefixes = "vmafx|controller_runtime|workqueue|rest_client|leader_election|process"
+    found = set(re.findall(rf"\b((?:{prefixes})_[a-z_0-9]+)(?=[{{\[])", text))
+    assert found
+    return found
 
 
-@pytest.fixture
-def release(own_cluster: DevCluster, kubectl_path: Path, tmp_path: Path) -> Iterator[Release]:
-    """A release that is not installed yet, in a namespace that enforces restricted Pods."""
-    release = Release(own_cluster, f"chart-{next(_numbers)}", kubectl_path, tmp_path)
-    release.kubectl("create", "namespace", release.namespace)
-    release.kubectl("label", "namespace", release.namespace, "pod-security.kubernetes.io/enforce=restricted")
-    yield release
-    release.close()
-    if release.name in release.helm("list", "--short").stdout.split():
-        release.helm("uninstall", release.name)
+def exposed(text: str) -> set[str]:
+    """The names of the samples of a response of /metrics."""
+    return {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
 
 
 def names(release: Release, kinds: str) -> set[str]:
@@ -48,7 +40,7 @@ def test_the_quick_start_scores_a_job_on_an_agent(release: Release, tmp_path: Pa
     before = names(release, KINDS)
     values = {
         "namespaced": namespaced,
-        "operator": {"enabled": True, "image": {"tag": "dev"}},
+        "operator": {"enabled": True, "leaderElect": True, "image": {"tag": "dev"}},
         "agents": {"pools": {"edge": {"kind": "DaemonSet", "labels": {"rack": "a"}, "capacity": 1}}},
     }
     release.helm("upgrade", "--install", release.name, str(CHART), values=values)
@@ -61,6 +53,13 @@ def test_the_quick_start_scores_a_job_on_an_agent(release: Release, tmp_path: Pa
     for check in release.checks():
         done = release.run_check(check)
         assert done.returncode == 0, f"{check['metadata']['name']}: {done.stdout}{done.stderr}"
+    texts = {name: release.metrics(name, port) for name, port in METRICS.items()}
+    for names_used in (
+        used_metrics("files/dashboard.json"),
+        used_metrics("files/alerts/operator.yaml", "files/alerts/server.yaml"),
+    ):
+        expected = {name for name in names_used if not name.startswith("vmafx_mcp")}
+        assert expected - {name for text in texts.values() for name in exposed(text)} == set()
     says(agent, "registered")
     node = json.loads(release.kubectl("get", "vmafxnode", "ip-10-0-0-1-example-com-edge", "--output=json"))
     assert node["metadata"]["labels"]["rack"] == "a"
@@ -79,9 +78,7 @@ def test_the_quick_start_scores_a_job_on_an_agent(release: Release, tmp_path: Pa
     assert "forbidden" not in operator.read_text() + controller.read_text()
 
     secret = json.loads(release.kubectl("get", "secret", "vmafx-controller-session", "--output=json"))
-    release.helm(
-        "upgrade", release.name, str(CHART), values={**values, "operator": {"enabled": True, "leaderElect": True}}
-    )
+    release.helm("upgrade", release.name, str(CHART), values={**values, "operator": {"enabled": True}})
     after = json.loads(release.kubectl("get", "secret", "vmafx-controller-session", "--output=json"))
     assert after["data"] == secret["data"], "an upgrade keeps the key"
     release.close()
@@ -100,11 +97,14 @@ def test_the_mcp_server_passes_its_check_and_reaches_the_cluster(release: Releas
         "install", release.name, str(CHART), values={"workload": "StatefulSet", "statefulSet": {"cluster": True}}
     )
     says(release.start("StatefulSet", "vmafx"), '"msg":"serving"')
-    release.addresses["vmafx-0.vmafx-headless:8080"] = release.addresses["vmafx:8080"]
+    name = f"vmafx-0.vmafx-headless.{release.namespace}.svc"
+    release.addresses[f"{name}:8080"] = release.addresses["vmafx:8080"]
     (check,) = release.checks()
     done = release.run_check(check)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "a session was opened" in done.stdout
+    used = {one for one in used_metrics("files/dashboard.json", "files/alerts/mcp.yaml") if one.startswith("vmafx_mcp")}
+    assert used - exposed(release.metrics("vmafx", 8080)) == set()
 
 
 def test_the_batch_job_and_its_check_run(release: Release) -> None:

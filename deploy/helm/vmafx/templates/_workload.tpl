@@ -57,9 +57,13 @@ spec:
 {{- else if and (eq .Values.workload "StatefulSet") .Values.statefulSet.cluster }}true{{ end }}
 {{- end }}
 
-{{/* Host names of the workload outside the cluster, separated by commas. */}}
+{{/*
+The names that the workload answers to, separated by commas, beside addresses, names without a dot, and those that end
+with .svc or .cluster.local.
+*/}}
 {{- define "vmafx.hosts" -}}
 {{- $hosts := .Values.hosts }}
+{{- if eq .Values.workload "StatefulSet" }}{{ $hosts = append $hosts (printf "*.%s-headless" (include "vmafx.fullname" .)) }}{{ end }}
 {{- if .Values.ingress.enabled }}{{ range .Values.ingress.hosts }}{{ $hosts = append $hosts .host }}{{ end }}{{ end }}
 {{- if .Values.httpRoute.enabled }}{{ $hosts = concat $hosts .Values.httpRoute.hostnames }}{{ end }}
 {{- $hosts | uniq | join "," }}

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tests.support.waiting import until
 
 CHART = "deploy/helm/vmafx/"
 TAG = IMAGE.rpartition(":")[2]
+WORKLOAD = ("--set", f"image.tag={TAG}")  # without the operator
 QUICK_START = ("--set", "operator.enabled=true", "--set", f"operator.image.tag={TAG}")
 RELEASE = "vmafx"
 MODES = ("enforce", "warn", "audit")
@@ -52,10 +53,10 @@ class Product:
         assert (done.returncode, done.stderr) == (0, "" if "test" not in arguments else done.stderr), done.stderr
         return done.stdout
 
-    def install(self, *arguments: str, values: Mapping[str, Any] | None = None) -> None:
-        """Install or upgrade the release with the commands of the documentation, and wait until its Pods are Ready."""
-        command = ("upgrade", "--install", RELEASE, CHART, *QUICK_START, "--wait", f"--timeout={START}")
-        self.notes = self.helm(*command, *arguments, values=values)
+    def install(self, values: Mapping[str, Any] | None = None, options: Sequence[str] = QUICK_START) -> None:
+        """Install or upgrade the release with the command of the documentation, and wait until its Pods are Ready."""
+        command = ("upgrade", "--install", RELEASE, CHART, *options, "--wait", f"--timeout={START}")
+        self.notes = self.helm(*command, values=values)
 
     def uninstall(self) -> None:
         self.helm("uninstall", RELEASE, "--ignore-not-found", "--wait", f"--timeout={START}")

@@ -1,4 +1,4 @@
-"""Images from one static program, for the sandbox of each Pod and for the tests of the cluster itself."""
+"""Images from one program, for the sandbox of each Pod and for tests."""
 
 import hashlib
 import io
@@ -13,13 +13,18 @@ from vmafx.devcluster.paths import platform_name
 PROBE_IMAGE = "localhost/probe:1"  # go/probe: its arguments are those of the container
 
 
-def pack(path: Path, name: str, program: Path, arguments: Sequence[str] = ()) -> Path:
-    """Write an image (docker-archive) whose entrypoint is a static program; `name` is its only name."""
+def pack(path: Path, name: str, program: Path, arguments: Sequence[str] = (), libraries: Sequence[Path] = ()) -> Path:
+    """Write an image (docker-archive) whose entrypoint is a program; `name` is its only name.
+
+    A program that is not static needs its libraries, which get the same paths as here.
+    """
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for folder in ("etc", "tmp"):
             _add(tar, folder, tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755)
         _add(tar, program.name, tarfile.REGTYPE, 0o755, program.read_bytes())
+        for library in libraries:
+            _add(tar, str(library).lstrip("/"), tarfile.REGTYPE, 0o755, library.read_bytes())
     config = msgspec.json.encode({
         "architecture": platform_name().partition("-")[2],
         "os": "linux",

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.e2e.cluster.errors import MachineUnsuitable
@@ -52,9 +53,12 @@ def check_machine() -> None:
         raise MachineUnsuitable(f"this machine cannot run the cluster; missing: {'; '.join(missing)}")
 
 
-def install_packages(progress: ProgressReporter) -> None:
-    """Install the missing Debian packages, if this is root on Debian; otherwise `check_machine` names them."""
-    packages = missing_packages()
+def install_packages(progress: ProgressReporter, more: Mapping[str, str] = {}) -> None:
+    """Install the missing Debian packages, if this is root on Debian; otherwise `check_machine` names them.
+
+    `more` are further programs, as in PROGRAMS.
+    """
+    packages = missing_packages({**PROGRAMS, **more})
     if not packages or os.geteuid() != 0 or not shutil.which("apt-get"):
         return
     progress.step(f"installing {' '.join(packages)}")
@@ -72,8 +76,8 @@ def install_packages(progress: ProgressReporter) -> None:
             progress.step(f"  apt-get {command[0]} failed: {' '.join(done.stderr.split())[-500:]}")
 
 
-def missing_packages() -> list[str]:
-    return sorted({package for program, package in PROGRAMS.items() if not shutil.which(program, path=SYSTEM_PATH)})
+def missing_packages(programs: Mapping[str, str] = PROGRAMS) -> list[str]:
+    return sorted({package for program, package in programs.items() if not shutil.which(program, path=SYSTEM_PATH)})
 
 
 def _missing_cgroups() -> list[str]:

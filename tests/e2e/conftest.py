@@ -9,6 +9,7 @@ import pytest
 from tests.e2e.clips import ClipServer, serve_clips
 from tests.e2e.cluster import Cluster, E2EError
 from tests.e2e.image import built_image
+from tests.support.waiting import until
 
 _numbers = itertools.count(1)
 
@@ -38,7 +39,9 @@ def e2e_namespace(e2e_cluster: Cluster) -> Iterator[str]:
     name = f"e2e-{next(_numbers)}"
     e2e_cluster.kubectl("create", "namespace", name)
     yield name
-    e2e_cluster.kubectl("delete", "namespace", name, "--timeout=120s", timeout=150)
+    e2e_cluster.kubectl("delete", "namespace", name, "--wait=false")  # the rest of it takes another 5 s
+    pods = ("pods", f"--namespace={name}")
+    until(lambda: e2e_cluster.get(*pods)["items"] == [], f"the Pods of {name} are gone", 120)
 
 
 @pytest.hookimpl(wrapper=True)

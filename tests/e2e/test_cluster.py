@@ -39,7 +39,11 @@ class Namespace:
 
     def run(self, name: str, *arguments: str, phase: str = "Succeeded", **spec: Any) -> str:
         """Run a Pod to its end; returns its logs."""
-        self.apply(pod(name, *arguments, **spec))
+        return self.run_pod(pod(name, *arguments, **spec), phase)
+
+    def run_pod(self, body: dict[str, Any], phase: str = "Succeeded") -> str:
+        name = body["metadata"]["name"]
+        self.apply(body)
         self.kubectl("wait", f"--for=jsonpath={{.status.phase}}={phase}", f"pod/{name}", "--timeout=60s")
         return self.kubectl("logs", name)
 
@@ -197,7 +201,11 @@ def test_pods_of_a_lost_node_are_replaced_and_the_node_returns(namespace: Namesp
     namespace.apply(*web(replicas=2))
     namespace.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
     assert namespace.hosts() == ["node-1", "node-2"]
+    (address,) = [one["status"]["podIP"] for one in namespace.pods() if one["spec"]["nodeName"] == "node-2"]
+    connect = ["python3", "-c", f"import socket; socket.create_connection(('{address}', 8080), timeout=5)"]
     with namespace.cluster.node_loss("node-2", unplug=unplug):
+        done = subprocess.run(namespace.cluster.command(connect), capture_output=True, timeout=60, check=False)
+        assert (done.returncode == 0) == (not unplug), done.stderr
         namespace.cluster.wait_for_node("node-2", ready=False)
         until(lambda: namespace.hosts() == ["node-1", "node-1"], "the Pods are on the other node", 90)
         answers = namespace.run("ask", "get", "20", "http://web", nodeName="node-1").split()
@@ -230,10 +238,21 @@ def test_an_image_is_pulled_from_the_registry(namespace: Namespace) -> None:
         subprocess.run(namespace.cluster.command(command), capture_output=True, timeout=60, check=True)
     body = pod("pulled", "exit", "0", "pulled", nodeName="node-2")
     body["spec"]["containers"][0] |= {"image": reference, "imagePullPolicy": "Always"}
-    namespace.apply(body)
-    namespace.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/pulled", "--timeout=60s")
+    assert namespace.run_pod(body) == "pulled\n"
     (status,) = namespace.get("pod", "pulled")["status"]["containerStatuses"]
     assert status["imageID"].startswith(f"{namespace.cluster.registry}/tests/probe@sha256:")
+
+
+def test_a_claim_gets_a_volume_that_pods_on_both_nodes_see(namespace: Namespace) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "files"}, "spec": spec}
+    namespace.apply(claim)
+    for node, arguments in (("node-1", ["write", "/files/a", "text\n"]), ("node-2", ["read", "/files/a"])):
+        body = pod(f"on-{node}", *arguments, nodeName=node)
+        body["spec"]["volumes"] = [{"name": "files", "persistentVolumeClaim": {"claimName": "files"}}]
+        body["spec"]["containers"][0]["volumeMounts"] = [{"name": "files", "mountPath": "/files"}]
+        shown = namespace.run_pod(body)
+    assert shown == "text\n"
 
 
 def test_nothing_in_the_cluster_reaches_this_machine(namespace: Namespace) -> None:

@@ -26,25 +26,24 @@ class Binaries(msgspec.Struct, frozen=True):
 
 def find_binaries(progress: ProgressReporter) -> Binaries:
     kubernetes = binaries.find_binaries((*components.ALL, *NODE_COMPONENTS), progress)
-    own = _find_own(progress)
-    return Binaries(kubernetes, own / DNS, own / PROBE, find_registry(progress), tools.kubectl(progress))
+    probe, dns = _find_own(PROBE, progress), _find_own(DNS, progress)
+    return Binaries(kubernetes, dns, probe, find_registry(progress), tools.kubectl(progress))
 
 
-def _find_own(progress: ProgressReporter) -> Path:
-    """The folder with the programs of the module; each version of its sources has one."""
+def _find_own(name: str, progress: ProgressReporter) -> Path:
+    """A program of the module in SOURCES; each version of its sources has a folder in the cache."""
     digest = hashlib.sha256()
-    for path in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
+    for path in (SOURCES / "go.mod", SOURCES / "go.sum", *sorted((SOURCES / name).iterdir())):
         digest.update(path.read_bytes())
-    folder = paths.cache() / "tools" / f"e2e-{digest.hexdigest()[:12]}-{paths.platform_name()}"
+    folder = paths.cache() / "tools" / f"e2e-{name}-{digest.hexdigest()[:12]}-{paths.platform_name()}"
     with paths.folder_lock(folder):
-        for name in (PROBE, DNS):
-            if not (folder / name).exists():
-                _build(name, folder / name, progress)
-    return folder
+        if not (folder / name).exists():
+            _build(name, folder / name, progress)
+    return folder / name
 
 
 def _build(name: str, output: Path, progress: ProgressReporter) -> None:
-    progress.step(f"building {name} of {SOURCES} from source: only once; takes up to 4 minutes on 2 cores")
+    progress.step(f"building {name} ({SOURCES / name}) from source: only once; takes up to 4 minutes on 2 cores")
     started = time.monotonic()
     errors = go_build(tools.go(progress), f"./{name}", SOURCES, output, progress)
     if errors is not None:

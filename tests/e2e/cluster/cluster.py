@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +17,7 @@ from tests.e2e.cluster import images, network
 from tests.e2e.cluster.binaries import Binaries, find_binaries
 from tests.e2e.cluster.control_plane import API_PORT, DNS_READY_PORT, ControlPlane, manifests, write_credentials
 from tests.e2e.cluster.device_plugin import DevicePlugin
-from tests.e2e.cluster.errors import CommandFailed
+from tests.e2e.cluster.errors import CommandFailed, E2EError
 from tests.e2e.cluster.leftovers import RunFolder
 from tests.e2e.cluster.node import REGISTRY, SANDBOX_IMAGE, Node
 from tests.e2e.cluster.process import Namespaces, wait_for
@@ -102,7 +103,7 @@ class Cluster:
         self._wait(lambda: self._responds("/readyz"), "the API server is ready")
         self._control.start_controllers()
         self._progress.step("starting the nodes")
-        self.kubectl("create", "-f", "-", stdin=manifests().decode())
+        self.kubectl("create", "-f", "-", stdin=manifests(self.folder / "volumes").decode())
         self._control.start_dns()
         for node in self.nodes.values():
             node.start()
@@ -183,8 +184,11 @@ class Cluster:
 
         A bare name such as vmafx-operator:dev means docker.io/library/vmafx-operator:dev, here as in Pods.
         """
-        for node in self.nodes.values():
-            node.load_image(archive, tag)
+        if not archive.is_file():
+            raise E2EError(f"{archive} does not exist: build the image first")
+        with ThreadPoolExecutor() as pool:
+            for done in [pool.submit(node.load_image, archive, tag) for node in self.nodes.values()]:
+                done.result()
 
     @contextmanager
     def forward(self, host: str, port: int) -> Iterator[str]:
@@ -226,7 +230,8 @@ class Cluster:
     def wait_for_node(self, name: str, *, ready: bool = True, within: float = 120.0) -> None:
         """Wait until a node is Ready, or is no longer."""
         what = f"{name} is {'' if ready else 'not '}Ready"
-        self._wait(lambda: self._is_ready(name) == ready, what, within)
+        watched = self.nodes[name].processes() if ready else []
+        self._wait(lambda: self._is_ready(name) == ready, what, within, watched)
 
     @contextmanager
     def device_plugin(self, node: str, resource: str, count: int = 1) -> Iterator[DevicePlugin]:
@@ -290,8 +295,11 @@ class Cluster:
 
     # Readiness
 
-    def _wait(self, holds: Callable[[], bool], what: str, within: float = 120.0) -> None:
-        wait_for(holds, what, self._control.processes if self._control else [], self.folder, within)
+    def _wait(
+        self, holds: Callable[[], bool], what: str, within: float = 120.0, further: Sequence[ComponentProcess] = ()
+    ) -> None:
+        """Wait for a condition; fails at once if the control plane or one of the `further` processes has ended."""
+        wait_for(holds, what, [*(self._control.processes if self._control else []), *further], self.folder, within)
 
     def _responds(self, path: str) -> bool:
         config = load_config(self.kubeconfig)

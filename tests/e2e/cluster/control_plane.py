@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ from vmafx.devcluster.process import ComponentProcess
 API_PORT = 6443
 SERVER = f"https://{network.CONTROL_PLANE}:{API_PORT}"
 DNS_READY_PORT = 8181
+VOLUMES = 32
 _PORTS = {ETCD: 0, APISERVER: API_PORT, CONTROLLER_MANAGER: 10257, SCHEDULER: 10259}
 # Appended to the flags of a dev cluster: the last one counts, and lists grow.
 _FURTHER_FLAGS: dict[str, list[str]] = {
@@ -118,8 +120,37 @@ class ControlPlane:
         self.processes.append(self._space.start(name, [*command, *_FURTHER_FLAGS.get(name, [])]))
 
 
-def manifests() -> bytes:
-    """The rights of cluster DNS, its Service with its address, and of the nodes' metrics for administrators."""
+def _volumes(folder: Path) -> list[dict[str, Any]]:
+    """A default storage class, and volumes for its claims: folders of this machine, which all nodes see.
+
+    So they behave like network storage: a Pod finds its files again on another node. A volume is used once.
+    """
+    name, volumes = "shared", []
+    for number in range(1, VOLUMES + 1):
+        path = folder / str(number)
+        path.mkdir(parents=True)
+        path.chmod(0o777)  # the kubelet sets no owner (fsGroup) on volumes of kind hostPath
+        spec = {
+            "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
+            "capacity": {"storage": "100Gi"},
+            "hostPath": {"path": str(path), "type": "Directory"},
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": name,
+        }
+        metadata = {"name": f"{name}-{number}"}
+        volumes.append({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec})
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    storage_class = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name, "annotations": default},
+        "provisioner": "kubernetes.io/no-provisioner",
+    }
+    return [storage_class, *volumes]
+
+
+def manifests(volumes: Path) -> bytes:
+    """The rights of cluster DNS, its Service with its address, and volumes in the folder `volumes`."""
     rules = [
         {"apiGroups": [""], "resources": ["namespaces", "pods", "services"], "verbs": ["list", "watch"]},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
@@ -151,4 +182,4 @@ def manifests() -> bytes:
             "endpoints": [{"addresses": [str(network.CONTROL_PLANE)], "conditions": {"ready": True}}],
         },
     ]
-    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects})
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": [*objects, *_volumes(volumes)]})

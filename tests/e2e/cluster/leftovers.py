@@ -35,10 +35,10 @@ class RunFolder:
         for path in base.glob(f"{PREFIX}*"):
             if left := cls._adopt(path):
                 left.remove()
-        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
-        lock = (path / "lock").open("w")
+        part = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=base))
+        lock = (part / "lock").open("w")
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return cls(path, lock)
+        return cls(part.rename(part.with_name(part.name[1:])), lock)  # locked from the first moment on
 
     @classmethod
     def _adopt(cls, path: Path) -> "RunFolder | None":
@@ -73,7 +73,10 @@ class RunFolder:
             if time.monotonic() > deadline:
                 raise E2EError(f"processes of {self.path.name} do not end: see cgroup.procs below {left[0]}")
             time.sleep(0.05)
-        shutil.rmtree(self.path, ignore_errors=True)
+        while self.path.exists():  # a process that is about to end may still write
+            shutil.rmtree(self.path, ignore_errors=True)
+            if time.monotonic() > deadline:
+                raise E2EError(f"cannot remove {self.path}")
         self._lock.close()
 
     def _cgroup(self, hierarchy: Path) -> Path:

@@ -4,10 +4,12 @@ The namespaces have no way out: nothing in them reaches this machine's interface
 Pods are routed (CNI plugin ptp), not bridged, so that the answer of a Service always passes its node's packet filter.
 """
 
+import os
 import subprocess
 from ipaddress import IPv4Address, IPv4Network
 
 from tests.e2e.cluster.errors import StartFailed
+from tests.e2e.cluster.process import SYSTEM_PATH
 
 CONTROL_PLANE = IPv4Address("10.250.0.1")  # also of cluster DNS and the registry
 MACHINES = IPv4Network("10.250.0.0/24")
@@ -68,8 +70,8 @@ def set_cable(control: int, name: str, *, plugged: bool) -> None:
 
 def _ip(holder: int, *lines: str) -> None:
     command = ["nsenter", f"--net=/proc/{holder}/ns/net", "ip", "-batch", "-"]
-    done = subprocess.run(
-        command, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=30, check=False
-    )
+    text = "\n".join(lines) + "\n"
+    environment = {**os.environ, "PATH": SYSTEM_PATH}
+    done = subprocess.run(command, env=environment, input=text, capture_output=True, text=True, timeout=30, check=False)
     if done.returncode != 0:
         raise StartFailed(f"cannot set up the network: {' '.join(done.stderr.split())}")

@@ -1,9 +1,9 @@
 """A Kubernetes node: namespaces with containerd, a kubelet and kube-proxy."""
 
 import os
+import re
 import signal
 import subprocess
-from collections.abc import Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -11,8 +11,8 @@ import msgspec
 
 from tests.e2e.cluster import network
 from tests.e2e.cluster.binaries import Binaries
-from tests.e2e.cluster.errors import CommandFailed, StartFailed
-from tests.e2e.cluster.process import Namespaces, wait_for
+from tests.e2e.cluster.errors import CommandFailed
+from tests.e2e.cluster.process import SYSTEM_PATH, Namespaces, wait_for
 from vmafx.devcluster.process import ComponentProcess
 
 SANDBOX_IMAGE = "localhost/pause:1"
@@ -150,11 +150,11 @@ class Node:
 
     def load_image(self, archive: Path, tag: str | None = None) -> None:
         """Import an archive (docker-archive or OCI layout as a tar file); `tag` is one more name for its only image."""
-        images = self.images() if tag else []
-        self._checked("images", "import", str(archive))
+        names = re.findall(r"^unpacking (\S+)", self._checked("images", "import", str(archive)), re.MULTILINE)
+        if tag and len(names) != 1:
+            raise CommandFailed(f"{archive} has {len(names)} names for images: a tag needs exactly one")
         if tag:
-            new = [name for name in self.images() if name not in images and not name.startswith("sha256:")]
-            self._checked("images", "tag", "--force", *new[:1], tag)
+            self._checked("images", "tag", "--force", names[0], tag)
 
     def images(self) -> list[str]:
         """The names of the images, in full (docker.io/library/NAME:TAG for a bare name)."""
@@ -168,7 +168,8 @@ class Node:
 
     def _ctr(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         command = ["ctr", "--address", str(self.folder / "containerd.sock"), "--namespace", "k8s.io", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        environment = {**os.environ, "PATH": SYSTEM_PATH}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
     def _cni(self) -> object:
         subnet = str(network.pod_subnet(self.number))
@@ -222,10 +223,3 @@ class Node:
             "mode": "nftables",
             "oomScoreAdj": 0,
         }
-
-
-def load_image(nodes: Sequence[Node], archive: Path, tag: str | None = None) -> None:
-    if not archive.is_file():
-        raise StartFailed(f"{archive} does not exist: build the image first")
-    for node in nodes:
-        node.load_image(archive, tag)

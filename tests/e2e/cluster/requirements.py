@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.e2e.cluster.errors import MachineUnsuitable
-from tests.e2e.cluster.leftovers import hierarchies
+from tests.e2e.cluster.leftovers import UNIFIED, hierarchies
 from tests.e2e.cluster.node import CNI_PLUGINS
 from tests.e2e.cluster.process import SYSTEM_PATH
 from vmafx.devcluster.progress import ProgressReporter
@@ -89,10 +89,19 @@ def _missing_cgroups() -> list[str]:
         controllers |= set(file.read_text().split() if file.exists() else hierarchy.name.split(","))
         if not os.access(hierarchy, os.W_OK):
             missing.append(f"write access to {hierarchy}")
+        elif hierarchy == UNIFIED and file.exists() and not _can_delegate(hierarchy):
+            missing.append(f"controllers below {hierarchy}: move the processes of this container to a child cgroup")
     if lacking := sorted(CONTROLLERS - controllers):
         where = "no cgroups are mounted" if not found else "not among those mounted"
         missing.append(f"cgroup controllers {', '.join(lacking)} ({where})")
     return missing
+
+
+def _can_delegate(cgroup: Path) -> bool:
+    """Whether children of a cgroup (v2) can have controllers: only if it is the root, or holds no process."""
+    enabled = set((cgroup / "cgroup.subtree_control").read_text().split())
+    is_root = not (cgroup / "cgroup.type").exists()
+    return enabled >= CONTROLLERS or is_root or not (cgroup / "cgroup.procs").read_text()
 
 
 def _missing_in_kernel() -> list[str]:

@@ -21,6 +21,8 @@ const usage = `usage:
   probe get COUNT URL        print the answers to COUNT requests, a line each
   probe lookup NAME          print the addresses of a name
   probe env NAME             print a variable
+  probe read FILE            print a file
+  probe write FILE TEXT      write a file
   probe exit STATUS MESSAGE  print the message, leave it as termination message, and exit`
 
 func main() {
@@ -48,6 +50,12 @@ func run(arguments []string) error {
 	case command == "env" && len(arguments) == 2:
 		fmt.Println(os.Getenv(arguments[1]))
 		return nil
+	case command == "read" && len(arguments) == 2:
+		content, err := os.ReadFile(arguments[1])
+		fmt.Print(string(content))
+		return err
+	case command == "write" && len(arguments) == 3:
+		return os.WriteFile(arguments[1], []byte(arguments[2]), 0o644)
 	case command == "exit" && len(arguments) == 3:
 		return exit(arguments[1], arguments[2])
 	}

@@ -13,6 +13,8 @@ from vmafx.devcluster.progress import ProgressReporter
 
 # Without cgroups and a network of its own; nothing is pulled.
 OPTIONS = ("--isolation", "chroot", "--network", "host", "--pull=never")
+# In namespaces of its own, so that no process and no mount outlives a call.
+ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 MAX_STORAGE = 12 << 30  # bytes; builds leave layers behind, from which the next ones start
 
 
@@ -34,7 +36,7 @@ class Buildah:
                 f'[storage]\ndriver = "{self._driver()}"\ngraphroot = "{self._folder}"\nrunroot = "{state}/run"\n'
             )
             variables = {**os.environ, **(environment or {}), "CONTAINERS_STORAGE_CONF": str(configuration)}
-            done = follow(["unshare", "--mount", *command], self._progress, variables)  # buildah leaves mounts behind
+            done = follow([*ISOLATED, *command], self._progress, variables)
         if done.returncode != 0:
             raise BuildFailed(f"`{' '.join(command[:2])}` failed: {done.stdout.strip()}")
         return done.stdout

@@ -48,7 +48,7 @@ spec:
     "token" (include "vmafx.workloadToken" .)
     "grace" (int .Values.terminationGracePeriodSeconds)
     "restartPolicy" (ternary "Always" "Never" $serves)
-  ) | nindent 2 }}
+  ) | trim | nindent 2 }}
 {{- end }}
 
 {{/* Whether the workload calls the API server. */}}

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-HIDDEN = ".wh."  # starts the name of a file that says: this one of the layers below is gone
+WHITEOUT = ".wh."  # prefix of whiteout files, which delete a file of a lower layer
+OPAQUE = ".wh..wh..opq"  # deletes all that lower layers have in its folder
 
 
 class Layer(NamedTuple):
@@ -48,22 +49,42 @@ class ImageArchive:
         with tarfile.open(self._path) as archive:
             for name in self._manifest["Layers"]:
                 with tarfile.open(fileobj=archive.extractfile(name)) as layer:
-                    for member in layer:
-                        self._apply(layer, member, folder)
+                    apply(layer, folder)
 
-    @staticmethod
-    def _apply(layer: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
-        path = folder / member.name
-        if path.name.startswith(HIDDEN):
-            gone = path.with_name(path.name.removeprefix(HIDDEN))
-            if gone.is_dir() and not gone.is_symlink():
-                shutil.rmtree(gone)
-            else:
-                gone.unlink(missing_ok=True)
-            return
-        if path.is_symlink() or (path.exists() and not path.is_dir()):
-            path.unlink()
+
+def apply(layer: tarfile.TarFile, folder: Path) -> None:
+    """Change a folder as a layer says: delete what it hides of lower layers, then write its files."""
+    members = {_inside(folder, member.name): member for member in layer}
+    whiteouts = [path for path in members if path.name.startswith(WHITEOUT)]
+    for path in whiteouts:
+        if path.name == OPAQUE:
+            for hidden in path.parent.iterdir() if path.parent.is_dir() else ():
+                _remove(hidden)
+        else:
+            _remove(path.with_name(path.name.removeprefix(WHITEOUT)))
+        del members[path]
+    for path, member in members.items():
+        _inside(folder, member.name)  # again: a link may be there by now
+        if member.islnk():
+            _inside(folder, member.linkname)
+        if not (member.isdir() and path.is_dir() and not path.is_symlink()):
+            _remove(path)
         layer.extract(member, folder, numeric_owner=True, filter="fully_trusted")
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """The path of a file of a layer. Raises ValueError if it is outside the folder, also by a link."""
+    path = folder / name
+    if path != folder and (".." in path.parts or not path.parent.resolve().is_relative_to(folder.resolve())):
+        raise ValueError(f"{name} is outside the image")
+    return path
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _read(archive: tarfile.TarFile, name: str) -> bytes:

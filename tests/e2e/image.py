@@ -1,7 +1,7 @@
 """The image under test: docker/Dockerfile.operator, built by Debian's buildah on a base made with debootstrap.
 
 `python -m tests.e2e.image` builds it before the tests, which have a time limit, and prints where it is. It is kept in
-vmafx's cache until something changes that it is built from.
+vmafx's cache until something changes that it is built from, or a month ends.
 """
 
 import argparse
@@ -12,11 +12,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.e2e.cluster.errors import UNSUITABLE
+from tests.support.image import base, buildah, network
 from tests.support.image.archive import ImageArchive
-from tests.support.image.base import NAME as BASE
-from tests.support.image.base import make_base
-from tests.support.image.buildah import OPTIONS, Buildah, BuildFailed, obstacle
-from tests.support.image.network import HOME, write_home
+from tests.support.image.buildah import OPTIONS, Buildah, BuildFailed, missing_requirement
 from tests.support.project import ROOT
 from vmafx.devcluster import paths
 from vmafx.devcluster.progress import PlainProgress, ProgressReporter, duration
@@ -26,7 +25,6 @@ PROGRAM = ROOT / "docker" / "build"
 TIME = 1_767_225_600  # 2026-01-01, of all files: so the same inputs give the same layers
 REVISION, SOURCE = "0" * 40, "https://git.example.com/vmafx"  # labels that do not change with every commit
 VARIANTS = ("cpu", "operator")  # those that can be built everywhere
-CANNOT_BUILD = 3
 
 
 def full_name(variant: str = "cpu") -> str:
@@ -36,7 +34,7 @@ def full_name(variant: str = "cpu") -> str:
 def built_image(variant: str = "cpu", progress: ProgressReporter | None = None) -> Path:
     """The archive of the image, which `ctr images import` takes; built first if it is not in the cache.
 
-    Raises BuildFailed. Ask `obstacle()` first whether this machine can build images.
+    Raises BuildFailed. `missing_requirement()` says whether this machine can build images.
     """
     progress = progress or PlainProgress()
     folder = paths.cache() / "image"
@@ -58,19 +56,23 @@ def bill_of_materials(archive: Path) -> Path:
 
 def build(variant: str, archive: Path, progress: ProgressReporter, *options: str) -> None:
     """Build the image into an archive, with its bill of materials beside it. Hold the lock of the cache's folder."""
-    buildah = Buildah(paths.cache() / "image" / "storage", progress)
-    buildah.shrink()
-    make_base(buildah, progress)
+    images = Buildah(paths.cache() / "image" / "storage", progress)
+    images.shrink()
+    base.make_base(images, progress)
     progress.step(f"building {full_name(variant)}: takes 2 to 4 minutes on 2 cores, less after a change of vmafx alone")
     archive.parent.mkdir(exist_ok=True)
     environment = {
         "BUILDER": "buildah", "VARIANT": variant, "IMAGE": IMAGE, "DIST": str(archive.parent),
         "SOURCE_DATE_EPOCH": str(TIME), "REVISION": REVISION, "SOURCE": SOURCE,
     }  # fmt: skip
-    with tempfile.TemporaryDirectory() as home:
-        write_home(Path(home))
-        buildah.run(str(PROGRAM), *OPTIONS, "--volume", f"{home}:{HOME}:ro", *options, environment=environment)
-    buildah.save(full_name(variant), archive)
+    with tempfile.TemporaryDirectory() as mounted:
+        home, sources = Path(mounted) / "home", Path(mounted) / "sources"
+        home.mkdir()
+        network.write_home(home)
+        sources.write_text(network.sources(network.debian_mirrors()))
+        volumes = [f"--volume={home}:{network.HOME}:ro", f"--volume={sources}:{network.SOURCES}:ro"]
+        images.run(str(PROGRAM), *OPTIONS, *volumes, *options, environment=environment)
+    images.save(full_name(variant), archive)
 
 
 def context() -> Iterator[Path]:
@@ -84,8 +86,16 @@ def context() -> Iterator[Path]:
 
 def _digest(variant: str) -> str:
     """Of all that the image depends on."""
-    hashed = hashlib.sha256(f"{BASE} {TIME} {variant}".encode())
-    for file in [PROGRAM, ROOT / "docker" / "Dockerfile.operator", ROOT / ".dockerignore", *context()]:
+    hashed = hashlib.sha256(f"{base.version()} {variant}".encode())
+    builders = [Path(str(module.__file__)) for module in (base, buildah, network)]
+    for file in [
+        Path(__file__),
+        *builders,
+        PROGRAM,
+        ROOT / "docker" / "Dockerfile.operator",
+        ROOT / ".dockerignore",
+        *context(),
+    ]:
         content = hashlib.sha256(file.read_bytes()).hexdigest()
         hashed.update(f"{content} {file.stat().st_mode & 0o111:o} {file.relative_to(ROOT)}\n".encode())
     return hashed.hexdigest()[:16]
@@ -105,9 +115,9 @@ def main(given: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.image", description="Build the image under test.")
     parser.add_argument("--variant", choices=VARIANTS, default="cpu")
     variant = parser.parse_args(given).variant
-    if reason := obstacle():
-        print(f"cannot build the image here: {reason}", file=sys.stderr)
-        return CANNOT_BUILD
+    if reason := missing_requirement():
+        print(f"error: this machine cannot build the image: {reason}", file=sys.stderr)
+        return UNSUITABLE
     try:
         archive = built_image(variant)
     except BuildFailed as error:

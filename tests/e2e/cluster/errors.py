@@ -1,10 +1,12 @@
 """Errors of the cluster for end-to-end tests.
 
 E2EError
-├── MachineUnsuitable  something that this machine lacks: `make e2e` exits with status 77
+├── MachineUnsuitable  something that this machine lacks: `make e2e` exits with status UNSUITABLE
 ├── StartFailed        a component ended, or was not ready in time
 └── CommandFailed      kubectl or another command failed
 """
+
+UNSUITABLE = 77  # exit status of tests that this machine cannot run, as in Automake
 
 
 class E2EError(Exception):

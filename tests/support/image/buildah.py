@@ -5,17 +5,20 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vmafx.devcluster.progress import ProgressReporter
+from vmafx.process.tether import tethered
 
 # Without cgroups and a network of its own; nothing is pulled.
 OPTIONS = ("--isolation", "chroot", "--network", "host", "--pull=never")
-# In namespaces of its own, so that no process and no mount outlives a call.
+# In namespaces of its own, so that no process and no mount outlives a command, or the process that started it.
 ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-MAX_STORAGE = 12 << 30  # bytes; builds leave layers behind, from which the next ones start
+MAX_STORAGE = 4 << 30  # bytes; builds leave layers behind, from which the next ones start
+TIME_LIMIT = 1800.0  # seconds for one command: several times what a build takes on two busy cores
 
 
 class BuildFailed(Exception):
@@ -36,7 +39,7 @@ class Buildah:
                 f'[storage]\ndriver = "{self._driver()}"\ngraphroot = "{self._folder}"\nrunroot = "{state}/run"\n'
             )
             variables = {**os.environ, **(environment or {}), "CONTAINERS_STORAGE_CONF": str(configuration)}
-            done = follow([*ISOLATED, *command], self._progress, variables)
+            done = run_with_progress(command, self._progress, variables)
         if done.returncode != 0:
             raise BuildFailed(f"`{' '.join(command[:2])}` failed: {done.stdout.strip()}")
         return done.stdout
@@ -69,26 +72,48 @@ class Buildah:
         return "overlay" if usable else "vfs"
 
 
-def follow(
-    command: Sequence[str], progress: ProgressReporter, environment: Mapping[str, str] | None = None
+def run_with_progress(
+    command: Sequence[str],
+    progress: ProgressReporter,
+    environment: Mapping[str, str] | None = None,
+    within: float = TIME_LIMIT,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a command, showing its lines as details; the result has the last of them."""
+    """Run a command in namespaces of its own, showing its lines as details; the result has the last of them.
+
+    Raises BuildFailed if it takes longer than `within` seconds.
+    """
     lines: deque[str] = deque(maxlen=30)
+    expired = threading.Event()
+    unshare = [shutil.which("unshare") or "/usr/bin/unshare", *ISOLATED[1:]]
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
+        tethered([*unshare, *command]), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, errors="replace",
+    ) as process:  # fmt: skip
         assert process.stdout is not None
+
+        def end() -> None:
+            expired.set()
+            process.kill()  # `unshare` ignores SIGTERM; with it, the kernel kills what it has started
+
+        timer = threading.Timer(within, end)
+        timer.daemon = True
+        timer.start()
         try:
             for line in process.stdout:
                 lines.append(line)
                 progress.detail(re.sub(r"\s+", " ", line).strip()[:150])
+            process.wait()
         except BaseException:
-            process.terminate()
+            process.kill()
             raise
+        finally:
+            timer.cancel()
+    if expired.is_set():
+        raise BuildFailed(f"`{' '.join(command[:2])}` took longer than {within:.0f} s: {''.join(lines).strip()}")
     return subprocess.CompletedProcess(list(command), process.returncode, "".join(lines))
 
 
-def obstacle() -> str | None:
+def missing_requirement() -> str | None:
     """Why this machine cannot build and run images; None if it can."""
     if os.geteuid() != 0:
         return "only root can: debootstrap and buildah make device files and mounts"

@@ -64,8 +64,8 @@ def test_nothing_outside_the_folder_is_touched(tmp_path: Path, files: dict[str, 
         one.mkdir()
     (outside / "victim").write_text("kept")
     layers = [layer({name.format(outside=outside): text.format(outside=outside)}) for name, text in files.items()]
-    for one in layers[:-1]:
-        apply(one, folder)
+    for lower in layers[:-1]:
+        apply(lower, folder)
     with pytest.raises(ValueError, match="is outside the image"):
         apply(layers[-1], folder)
     assert shown(outside) == {"victim": "kept"}

@@ -20,7 +20,7 @@ DNS_READY_PORT = 8181
 VOLUMES = 32
 _PORTS = {ETCD: 0, APISERVER: API_PORT, CONTROLLER_MANAGER: 10257, SCHEDULER: 10259}
 # Appended to the flags of a dev cluster: the last one counts, and lists grow.
-_FURTHER_FLAGS: dict[str, list[str]] = {
+_EXTRA_FLAGS: dict[str, list[str]] = {
     APISERVER: [
         f"--bind-address={network.CONTROL_PLANE}",
         f"--advertise-address={network.CONTROL_PLANE}",
@@ -117,7 +117,7 @@ class ControlPlane:
 
     def _start(self, name: str) -> None:
         command = components.command(name, self._binaries.kubernetes[name], _PORTS[name])
-        self.processes.append(self._space.start(name, [*command, *_FURTHER_FLAGS.get(name, [])]))
+        self.processes.append(self._space.start(name, [*command, *_EXTRA_FLAGS.get(name, [])]))
 
 
 def _volumes(folder: Path) -> list[dict[str, Any]]:

@@ -209,6 +209,7 @@ class Node:
             "nodeStatusUpdateFrequency": "4s",
             "oomScoreAdj": 0,
             "resolvConf": "",
+            "volumePluginDir": str(self.folder / "volume-plugins"),  # by default in /usr/libexec of this machine
         }  # fmt: skip
 
     def _proxy_configuration(self) -> object:

@@ -69,6 +69,11 @@ class Cluster:
         assert self._binaries is not None, "the cluster is not running"
         return self._binaries.kubectl
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables for kubectl and other clients on this machine."""
+        return {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": f"{self.folder}/kubectl"}
+
     # Start and stop
 
     def start(self) -> None:
@@ -89,9 +94,10 @@ class Cluster:
         self._progress.step(f"creating namespaces and networks: {self.folder}")
         self._machine = Namespaces("control-plane", self.folder)
         for number, name in enumerate(self._names, 1):
-            space = Namespaces(name, self.folder, inside=self._machine)
             assert self._run is not None
-            self.nodes[name] = Node(number, self.folder, space, binaries, self._run.make_cgroup(name))
+            cgroup = self._run.make_cgroup(name)
+            space = Namespaces(name, self.folder, inside=self._machine)
+            self.nodes[name] = Node(number, self.folder, space, binaries, cgroup)
         network.connect(self._machine.holder.pid, {name: node.space.holder.pid for name, node in self.nodes.items()})
         relay, port = self._machine.relay(str(network.CONTROL_PLANE), API_PORT)
         self._relays.append(relay)
@@ -132,7 +138,7 @@ class Cluster:
         """Kill everything, and remove what is left in the file system. Safe to call twice."""
         if self._run is None:
             return
-        if self._machine is not None:
+        if self._machine is not None and self._machine.holder.alive():
             os.kill(self._machine.holder.pid, signal.SIGKILL)
         for process in self._processes():
             process.stop()
@@ -180,7 +186,7 @@ class Cluster:
         return (self.nodes[node].space if node else self._machine).command(command)
 
     def load_image(self, archive: Path, tag: str | None = None) -> None:
-        """Import an image (docker-archive, or OCI layout as a tar file) on all nodes; `tag` is a further name for it.
+        """Import an image (docker-archive, or OCI layout as a tar file) on all nodes; `tag` is one more name for it.
 
         A bare name such as vmafx-operator:dev means docker.io/library/vmafx-operator:dev, here as in Pods.
         """
@@ -296,10 +302,16 @@ class Cluster:
     # Readiness
 
     def _wait(
-        self, holds: Callable[[], bool], what: str, within: float = 120.0, further: Sequence[ComponentProcess] = ()
+        self,
+        holds: Callable[[], bool],
+        what: str,
+        within: float = 120.0,
+        extra_processes: Sequence[ComponentProcess] = (),
     ) -> None:
-        """Wait for a condition; fails at once if the control plane or one of the `further` processes has ended."""
-        wait_for(holds, what, [*(self._control.processes if self._control else []), *further], self.folder, within)
+        """Wait for a condition; fails at once if the control plane or one of the `extra_processes` has ended."""
+        wait_for(
+            holds, what, [*(self._control.processes if self._control else []), *extra_processes], self.folder, within
+        )
 
     def _responds(self, path: str) -> bool:
         config = load_config(self.kubeconfig)

@@ -3,7 +3,8 @@
     isolate.py hold                      create pid, mount, network and host name namespaces, print "ready PID" with
                                          the first process, and hold them
     isolate.py hold-inside PID           the same without a pid namespace: inside the one that PID holds
-    isolate.py enter PID COMMAND...      run a command in the namespaces that PID holds, with its exit status
+    isolate.py enter PID COMMAND...      run a command in the namespaces that PID holds, with its exit status and
+                                         without the *_proxy variables
     isolate.py relay PID HOST PORT       print "listening LOCAL", a port of this machine that leads to HOST:PORT there
 
 The kernel ends every process of a pid namespace with its first process, and that one with its holder. Mounts,
@@ -47,9 +48,8 @@ def hold(inside: int | None) -> None:
     kinds = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWNET | (CLONE_NEWPID if inside is None else 0)
     _check(_libc.unshare(kinds), "unshare")
     _check(_libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "make mounts private")
-    first = os.fork() if inside is None else None
+    first = _fork() if inside is None else None
     if first == 0:
-        _end_with_parent()
         _reap()
     print("ready", first or "", flush=True)  # noqa: T201 - read by the harness
     while True:
@@ -61,16 +61,10 @@ def enter(holder: int, command: list[str]) -> int:
     folder = os.getcwd()  # noqa: PTH109 - a small process: there is one for each component
     _join(holder, ["pid_for_children", "net", "uts", "mnt"])
     os.chdir(folder)
-    alive, held = os.pipe()
-    child = os.fork()
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        del os.environ[name]  # no proxy of this machine can be reached there
+    child = _fork()
     if child == 0:
-        os.close(held)
-        _end_with_parent()
-        os.set_blocking(alive, False)
-        with suppress(BlockingIOError):
-            if os.read(alive, 1) == b"":  # the parent ended before prctl
-                os._exit(1)
-        os.close(alive)
         _exec(command)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
@@ -128,8 +122,19 @@ def _join(holder: int, kinds: list[str]) -> None:
         os.close(descriptor)
 
 
-def _end_with_parent() -> None:
-    _check(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "prctl")
+def _fork() -> int:
+    """Like os.fork; the kernel kills the child when this process ends."""
+    alive, held = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(held)
+        _check(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "prctl")
+        os.set_blocking(alive, False)
+        with suppress(BlockingIOError):
+            if os.read(alive, 1) == b"":  # the parent ended before prctl; it may be in another pid namespace
+                os._exit(1)
+    os.close(alive)
+    return child
 
 
 def _reap() -> None:

@@ -27,7 +27,7 @@ class Namespaces:
         action = ["hold"] if inside is None else ["hold-inside", str(inside.holder.pid)]
         self.holder = start_component(f"{name}-namespaces", [*_SCRIPT, *action], folder, tethered=True)
         log = folder / "logs" / f"{self.holder.name}.log"
-        wait_for(lambda: log.read_text().startswith("ready"), "the namespaces exist", [self.holder], folder)
+        self._wait_or_stop(self.holder, lambda: log.read_text().startswith("ready"), "the namespaces exist")
         self._first = ComponentProcess.running("first process", int(log.read_text().split()[1])) if not inside else None
 
     def wait_until_gone(self) -> None:
@@ -62,8 +62,16 @@ class Namespaces:
         command = [*_SCRIPT, "relay", str(self.holder.pid), host, str(port)]
         process = start_component(name, command, self.folder, tethered=True)
         log = self.folder / "logs" / f"{name}.log"
-        wait_for(lambda: log.read_text().startswith("listening"), "the relay listens", [process], self.folder)
+        self._wait_or_stop(process, lambda: log.read_text().startswith("listening"), "the relay listens")
         return process, int(log.read_text().split()[1])
+
+    def _wait_or_stop(self, process: ComponentProcess, holds: Callable[[], bool], what: str) -> None:
+        """Wait for a process that no one else knows yet; it is stopped if that fails."""
+        try:
+            wait_for(holds, what, [process], self.folder)
+        except BaseException:
+            process.stop()
+            raise
 
 
 def wait_for(

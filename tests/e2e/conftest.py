@@ -16,7 +16,10 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def e2e_cluster() -> Iterator[Cluster]:
-    with Cluster() as cluster:
+    with Cluster() as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECACHEDIR", cluster.environment["KUBECACHEDIR"])
+        for name in ("no_proxy", "NO_PROXY"):  # what tests ask on this machine
+            patch.setenv(name, "127.0.0.1,localhost", prepend=",")
         yield cluster
 
 

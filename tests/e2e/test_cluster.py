@@ -256,9 +256,25 @@ def test_a_claim_gets_a_volume_that_pods_on_both_nodes_see(namespace: Namespace)
 
 
 def test_nothing_in_the_cluster_reaches_this_machine(namespace: Namespace) -> None:
-    with socket.create_server(("0.0.0.0", 0)) as server:  # noqa: S104 - any address of this machine would do
-        port = server.getsockname()[1]
-        own = subprocess.run(["hostname", "-I"], capture_output=True, text=True, timeout=30, check=True).stdout.split()
-        for number, address in enumerate(["127.0.0.1", *(one for one in own if ":" not in one)]):
-            shown = namespace.run(f"ask-{number}", "get", "1", f"http://{address}:{port}", phase="Failed")
-            assert "refused" in shown or "unreachable" in shown, shown
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert "dial tcp" in namespace.run("ask", "get", "1", url, phase="Failed")
+        assert "dial tcp" in namespace.run("ask-node", "get", "1", url, phase="Failed", hostNetwork=True)
+    shown = subprocess.run(["hostname", "-I"], capture_output=True, text=True, timeout=30, check=True).stdout
+    for address in (one for one in shown.split() if ":" not in one):
+        for node in (None, *NODES):
+            command = namespace.cluster.command(["ip", "route", "get", address], node)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+            assert "unreachable" in done.stderr, f"{address} from {node or 'the control plane'}: {done.stdout}"
+
+
+def test_commands_in_the_cluster_do_not_use_the_proxies_of_this_machine(
+    e2e_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for node in (None, "node-1"):
+        command = e2e_cluster.command(["env"], node)
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+        assert "PATH=" in shown
+        assert "proxy" not in shown.lower()

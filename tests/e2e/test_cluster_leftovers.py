@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +15,8 @@ import msgspec
 import pytest
 
 from tests.e2e.cluster import PROBE_IMAGE, Cluster
-from tests.e2e.cluster.leftovers import PREFIX, RunFolder, hierarchies
+from tests.e2e.cluster.errors import UNSUITABLE
+from tests.e2e.cluster.leftovers import MAX_CREATION, PREFIX, RunFolder, hierarchies
 from tests.e2e.cluster.node import SYSCTLS
 from tests.support.agent_process import read
 from tests.support.project import ROOT
@@ -29,6 +31,8 @@ FOLDERS = (
 )  # fmt: skip
 OURS = re.compile(r"cni|containerd|kube|netns|pods|runc|vmafx-e2e")  # other programs change these folders as well
 MOUNTS = re.compile(rf"{OURS.pattern}| /(etc|proc|run|sys|var/(lib|log))\b")
+# Before any cluster of this run.
+LIBEXEC = sorted(Path("/usr/libexec").glob("kubernetes"))
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 
 
@@ -107,22 +111,34 @@ def test_nothing_is_left(e2e_cluster: Cluster, line: str, number: signal.Signals
         assert all(folder in one for one in machine_state(folder) - before)
         RunFolder.create().remove()  # as the next start does
     assert machine_state(folder) ^ before == set()
+    assert sorted(Path("/usr/libexec").glob("kubernetes")) == LIBEXEC  # where a kubelet creates a folder by default
     assert e2e_cluster.kubectl("get", "--raw", "/readyz").stdout == "ok"  # other clusters go on
+
+
+def test_a_start_removes_folders_without_a_lock_once_they_are_old() -> None:
+    new, old = (Path(tempfile.mkdtemp(prefix=f".{PREFIX}")) for _ in range(2))
+    try:
+        os.utime(old, (0, time.time() - MAX_CREATION - 1))
+        RunFolder.create().remove()
+        assert (new.exists(), old.exists()) == (True, False)
+    finally:
+        new.rmdir()
 
 
 @pytest.mark.parametrize(
     ("prefix", "missing"),
     [
-        (["setpriv", "--reuid=65534", "--clear-groups"], "root: run it as root"),
+        (["unshare", "--user"], "root: run it as root"),  # no longer root, but may read what root owns
         (["setpriv", "--bounding-set=-sys_admin"], "namespaces (unshare: unshare failed: Operation not permitted)"),
         (["unshare", "--mount", "sh", "-c", 'umount -R /sys/fs/cgroup; exec "$@"', "-"], "cgroup controllers cpu"),
+        (["env", "TMPDIR=/var/lib"], "/var/lib cannot hold the state of a cluster"),
     ],
-    ids=["not root", "no capabilities", "no cgroups"],
+    ids=["not root", "no capabilities", "no cgroups", "unusable TMPDIR"],
 )
-def test_what_is_missing_is_said(prefix: list[str], missing: str) -> None:
+def test_missing_requirements_are_named(prefix: list[str], missing: str) -> None:
     command = [*prefix, sys.executable, "-m", "tests.e2e"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 77, done.stderr
+    assert done.returncode == UNSUITABLE, done.stderr
     assert missing in done.stderr
 
 

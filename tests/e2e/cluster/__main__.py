@@ -9,7 +9,8 @@ import subprocess
 import sys
 from types import FrameType
 
-from tests.e2e.cluster import Cluster, E2EError
+from tests.e2e.cluster import Cluster, E2EError, MachineUnsuitable
+from tests.e2e.cluster.errors import UNSUITABLE
 from tests.e2e.cluster.requirements import install_packages
 from vmafx.devcluster.errors import DevClusterError
 from vmafx.devcluster.progress import PlainProgress
@@ -22,12 +23,12 @@ def main(command: list[str]) -> int:
         install_packages(progress)
         with Cluster(progress) as cluster:
             path = os.pathsep.join((str(cluster.kubectl_path.parent), os.environ.get("PATH", os.defpath)))
-            environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
+            environment = {**os.environ, **cluster.environment, "PATH": path}
             shell = [os.environ.get("SHELL", "/bin/sh")]
             return subprocess.run(command or shell, env=environment, check=False).returncode
     except (E2EError, DevClusterError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+        return UNSUITABLE if isinstance(error, MachineUnsuitable) else 1
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

@@ -12,6 +12,7 @@ from typing import IO
 from tests.e2e.cluster.errors import E2EError, MachineUnsuitable
 
 PREFIX = "vmafx-e2e-"
+MAX_CREATION = 60.0  # seconds from the creation of a folder to its lock and name
 MAX_FOLDER = 40  # characters: the path of a Unix socket in it has at most 107
 END_TIMEOUT = 30.0  # seconds for killed processes to end
 UNIFIED = Path("/sys/fs/cgroup")  # where cgroup v2 is mounted, unless v1 is in use too
@@ -29,12 +30,14 @@ class RunFolder:
     @classmethod
     def create(cls) -> "RunFolder":
         """Remove what runs that are dead have left, and make a new folder."""
-        base = Path(tempfile.gettempdir()).resolve()
-        if len(str(base)) > MAX_FOLDER or any(base.is_relative_to(folder) for folder in _COVERED):
-            raise MachineUnsuitable(f"{base} cannot hold the state of a cluster: set TMPDIR to a folder such as /tmp")
+        base = state_base()
         for path in base.glob(f"{PREFIX}*"):
             if left := cls._adopt(path):
                 left.remove()
+        for path in base.glob(f".{PREFIX}*"):  # of runs that were killed before they had a lock
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > MAX_CREATION:
+                    shutil.rmtree(path, ignore_errors=True)
         part = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=base))
         lock = (part / "lock").open("w")
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -81,6 +84,14 @@ class RunFolder:
 
     def _cgroup(self, hierarchy: Path) -> Path:
         return hierarchy / self.path.name
+
+
+def state_base() -> Path:
+    """Where state folders are. Raises MachineUnsuitable."""
+    base = Path(tempfile.gettempdir()).resolve()
+    if len(str(base)) > MAX_FOLDER or any(base.is_relative_to(folder) for folder in _COVERED):
+        raise MachineUnsuitable(f"{base} cannot hold the state of a cluster: set TMPDIR to a folder such as /tmp")
+    return base
 
 
 def hierarchies() -> list[Path]:

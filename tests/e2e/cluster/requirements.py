@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.e2e.cluster.errors import MachineUnsuitable
-from tests.e2e.cluster.leftovers import UNIFIED, hierarchies
+from tests.e2e.cluster.leftovers import UNIFIED, hierarchies, state_base
 from tests.e2e.cluster.node import CNI_PLUGINS
 from tests.e2e.cluster.process import SYSTEM_PATH
 from vmafx.devcluster.progress import ProgressReporter
@@ -27,7 +27,7 @@ PROGRAMS = {  # by program: the Debian package
     **{str(CNI_PLUGINS / name): "containernetworking-plugins" for name in ("ptp", "host-local", "loopback")},
 }
 CONTROLLERS = {"cpu", "memory", "pids"}  # of cgroups, which the kubelet needs
-INSTALL_TIMEOUT = 300.0  # seconds
+DOWNLOAD_TIMEOUT = 300.0  # seconds
 # Each line is tried in namespaces of its own, in which it changes nothing of the machine.
 _TRIALS = {
     "network interfaces of kind veth": "ip link add one type veth peer name two",
@@ -45,6 +45,10 @@ def check_machine() -> None:
         raise MachineUnsuitable("missing: Linux; the cluster runs containers")
     if os.geteuid() != 0:
         missing.append("root: run it as root")
+    try:
+        state_base()
+    except MachineUnsuitable as error:
+        missing.append(str(error))
     if packages := missing_packages():
         missing.append(f"programs: on Debian, apt-get install {' '.join(packages)}")
     if not missing:
@@ -56,21 +60,24 @@ def check_machine() -> None:
 def install_packages(progress: ProgressReporter, more: Mapping[str, str] = {}) -> None:
     """Install the missing Debian packages, if this is root on Debian; otherwise `check_machine` names them.
 
-    `more` are further programs, as in PROGRAMS.
+    `more` are other programs, as in PROGRAMS.
     """
     packages = missing_packages({**PROGRAMS, **more})
     if not packages or os.geteuid() != 0 or not shutil.which("apt-get"):
         return
     progress.step(f"installing {' '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update", "-qq"], ["install", "-qq", "--yes", "--no-install-recommends", *packages]):
+    install = ["install", "--yes", "--no-install-recommends", *packages]
+    # What uses the network has a time limit; dpkg, which follows, must not be killed in the middle.
+    steps = [(["update"], DOWNLOAD_TIMEOUT), ([*install, "--download-only"], DOWNLOAD_TIMEOUT), (install, None)]
+    for command, timeout in steps:
         try:
             done = subprocess.run(
-                ["apt-get", *command],
-                env=environment, capture_output=True, text=True, timeout=INSTALL_TIMEOUT, check=False,
+                ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=60", *command],
+                env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            progress.step(f"  apt-get {command[0]} took longer than {INSTALL_TIMEOUT:.0f} s")
+            progress.step(f"  apt-get {command[0]} took longer than {DOWNLOAD_TIMEOUT:.0f} s")
             return
         if done.returncode != 0:
             progress.step(f"  apt-get {command[0]} failed: {' '.join(done.stderr.split())[-500:]}")
@@ -110,7 +117,7 @@ def _missing_in_kernel() -> list[str]:
         return [f"pid, mount, network and host name namespaces ({error}): a container must be privileged"]
     missing = []
     for what, script in _TRIALS.items():
-        with tempfile.TemporaryDirectory(prefix="vmafx-e2e-check-") as folder:
+        with tempfile.TemporaryDirectory(prefix="vmafx-check-") as folder:
             if error := _try(["unshare", "--fork", *kinds, "sh", "-euc", script.format(folder=folder)]):
                 missing.append(f"{what.format(folder=Path(folder).parent)} ({error})")
     return missing

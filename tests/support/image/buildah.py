@@ -54,7 +54,7 @@ class Buildah:
     def shrink(self) -> None:
         """Remove everything once it takes too much room."""
         if _size(self._folder) > MAX_STORAGE:
-            self.run("buildah", "rmi", "--all", "--force")
+            shutil.rmtree(self._folder)
 
     def _driver(self) -> str:
         """How layers are stored: by overlay where the file system of the folder allows it."""

@@ -15,7 +15,7 @@ import grimp
 import pytest
 from tools.hashes import canonical
 
-from tests.e2e.image import IMAGE, REVISION, SOURCE, bill_of_materials, build, built_image
+from tests.e2e.image import IMAGE, REVISION, SOURCE, bill_of_materials, build, built_image, storage
 from tests.support.commands import VMAFX
 from tests.support.image.archive import ImageArchive
 from tests.support.image.buildah import BuildFailed, obstacle
@@ -280,6 +280,8 @@ def test_two_builds_have_the_same_layers(image: BuiltImage) -> None:
     folder = paths.cache() / "image"
     with paths.folder_lock(folder):
         again = folder / "again" / "image.tar"
+        buildah = storage(PlainProgress())
+        before = buildah.images()
         try:
             build("cpu", again, PlainProgress(), "--no-cache")
             second = ImageArchive(again)
@@ -288,6 +290,7 @@ def test_two_builds_have_the_same_layers(image: BuiltImage) -> None:
             assert bill_of_materials(again).read_bytes() == bill_of_materials(image.path).read_bytes()
         finally:
             shutil.rmtree(again.parent, ignore_errors=True)
+            buildah.remove(buildah.images() - before)
 
 
 def test_an_unknown_variant_is_refused_in_a_sentence() -> None:

@@ -11,7 +11,8 @@ import yaml
 from tests.support.project import ROOT
 from vmafx.api.restricted import POD_UID
 from vmafx.generate import chart
-from vmafx.generate.chart import CHART, CLUSTER_SCOPED, ChartError, leaves, read_values
+from vmafx.generate.chart import CHART, CLUSTER_SCOPED
+from vmafx.generate.chart_values import ChartError, leaves, read_values
 from vmafx.generate.environment import SECTIONS
 from vmafx.generate.files import CALLER_ROLES, CONTROLLER_ROLES, OPERATOR_ROLES
 from vmafx.settings import declared

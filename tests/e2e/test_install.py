@@ -104,8 +104,9 @@ def test_running_jobs_survive_an_upgrade_and_a_rollback(product: Product, clips:
 
 def test_uninstall_leaves_only_the_crds(product: Product, before: set[str]) -> None:
     product.install(values=AGENTS)
-    product.kubectl("delete", "vmafxjobs,vmafxnodes", "--all", f"--timeout={START}")
     product.uninstall()
+    # Helm deletes neither CRDs nor their objects: jobs, and nodes that people or agents have created.
+    product.kubectl("delete", "vmafxjobs,vmafxnodes", "--all", f"--timeout={START}")
     until(lambda: not product.get("pods")["items"], "all Pods are gone", 60)
     left = {line for line in product.everything() - before if not line.startswith("CustomResourceDefinition ")}
     assert left == set()

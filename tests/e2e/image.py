@@ -54,9 +54,13 @@ def bill_of_materials(archive: Path) -> Path:
     return found
 
 
+def image_storage(progress: ProgressReporter) -> Buildah:
+    return Buildah(paths.cache() / "image" / "storage", progress)
+
+
 def build(variant: str, archive: Path, progress: ProgressReporter, *options: str) -> None:
     """Build the image into an archive, with its bill of materials beside it. Hold the lock of the cache's folder."""
-    images = Buildah(paths.cache() / "image" / "storage", progress)
+    images = image_storage(progress)
     images.shrink()
     base.make_base(images, progress)
     progress.step(f"building {full_name(variant)}: takes 2 to 4 minutes on 2 cores, less after a change of vmafx alone")

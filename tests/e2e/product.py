@@ -69,7 +69,9 @@ class Product:
     def everything(self) -> set[str]:
         """The names of all objects of the cluster, but those that come and go by themselves."""
         kinds = self.cluster.kubectl("api-resources", "--verbs=list,delete", "--output=name").stdout.split()
-        kept = [kind for kind in kinds if not kind.startswith(("events", "endpointslices.", "endpoints"))]
+        kept = [
+            kind for kind in kinds if not kind.startswith(("events", "endpointslices.", "endpoints", "apiservices."))
+        ]
         template = "{range .items[*]}{.kind} {.metadata.namespace} {.metadata.name}{'\\n'}{end}"
         shown = self.kubectl("get", ",".join(kept), "--all-namespaces", f"--output=jsonpath={template}")
         return set(shown.splitlines())

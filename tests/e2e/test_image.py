@@ -19,7 +19,7 @@ import grimp
 import pytest
 from tools.hashes import canonical
 
-from tests.e2e.image import IMAGE, REVISION, SOURCE, bill_of_materials, build, built_image
+from tests.e2e.image import IMAGE, REVISION, SOURCE, bill_of_materials, build, built_image, image_storage
 from tests.support.commands import VMAFX
 from tests.support.image.archive import ImageArchive
 from tests.support.image.buildah import BuildFailed, missing_requirement
@@ -322,9 +322,14 @@ def built_from_nothing(name: str) -> Iterator[Path]:
     """The image in a folder of this name, every layer of it built now."""
     folder = paths.cache() / "image"
     archive = folder / name / "image.tar"
+    storage = image_storage(PlainProgress())
     try:
         with paths.folder_lock(folder):
-            build("cpu", archive, PlainProgress(), "--no-cache")
+            before = storage.images()
+            try:
+                build("cpu", archive, PlainProgress(), "--no-cache")
+            finally:
+                storage.remove(storage.images() - before)
         yield archive
     finally:
         shutil.rmtree(archive.parent, ignore_errors=True)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-STORAGE = "local"
 TRAINER = {"VMAFX_INSECURE_REGISTRIES": Cluster.registry, **PRIVATE}
 VALUES = {
     "deployment": {"replicaCount": 0},
@@ -111,7 +109,8 @@ def test_a_service_scores_through_rollouts_and_canaries(product: Product, clips:
     *scored, total = lines
     assert total["failed"] == 0, [one for one in scored if "error" in one]
     assert set(total["models"]) == {PRIMARY, CANARY}
-    assert {one["scored"] for one in scored} >= {pytest.approx(score_here(clips.reference, clips.distorted), abs=1e-6)}
+    expected = pytest.approx(score_here(clips.reference, clips.distorted), abs=1e-6)
+    assert any(one["scored"] == expected for one in scored)
     assert sum(answers.values()) == REQUESTS
     assert 100 * answers[CANARY] / REQUESTS == pytest.approx(weight, abs=TOLERANCE)
 
@@ -119,31 +118,12 @@ def test_a_service_scores_through_rollouts_and_canaries(product: Product, clips:
 # Training
 
 
-@pytest.fixture
-def volume(product: Product, tmp_path: Path) -> str:
-    """A volume of the class STORAGE, on both nodes, since they share this machine's file system."""
-    folder = tmp_path / "volume"
-    folder.mkdir()
-    folder.chmod(0o777)
-    body = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "training"},
-        "spec": {
-            "storageClassName": STORAGE, "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
-            "hostPath": {"path": str(folder)}, "persistentVolumeReclaimPolicy": "Retain",
-        },
-    }  # fmt: skip
-    product.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-    return STORAGE
-
-
-def test_a_training_learns_from_pods_and_agents_and_survives(product: Product, clips: ClipServer, volume: str) -> None:
+def test_a_training_learns_from_pods_and_agents_and_survives(product: Product, clips: ClipServer) -> None:
     spec = {
         "baseModel": PRIMARY,
         "checkpoint": {"interval": "2s", "minSamples": 1},
         "outputRegistry": f"{product.cluster.registry}/models/house",
-        "storage": {"size": "1Gi", "className": volume},
+        "storage": {"size": "1Gi"},
     }
 
     def status() -> Any:

@@ -72,7 +72,7 @@ def test_the_release_pins_the_base_by_digest() -> None:
     (pin,) = [step["run"] for step in WORKFLOW["jobs"]["base"]["steps"]]
     assert f"BASE={base}@$digest" in pin
     builds = [step["run"] for step in WORKFLOW["jobs"]["image"]["steps"] if "buildx build" in step.get("run", "")]
-    assert len(builds) == 2
+    assert len(builds) == 3
     assert all(run.count('--build-arg "BASE=$BASE"') == run.count("buildx build") for run in builds)
 
 

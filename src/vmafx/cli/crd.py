@@ -8,7 +8,8 @@ import typer
 
 from vmafx.cli.options import HELP
 from vmafx.devcluster import DevClusterError, crds
-from vmafx.generate.chart import CHART, VALUES, ChartError
+from vmafx.generate.chart import CHART, VALUES
+from vmafx.generate.chart_values import ChartError
 from vmafx.generate.files import crds_as_one, files
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import KubeError

@@ -66,6 +66,7 @@ class Cluster:
 
     @property
     def kubectl_path(self) -> Path:
+        """For commands that `kubectl` does not suit, such as port-forward."""
         assert self._binaries is not None, "the cluster is not running"
         return self._binaries.kubectl
 
@@ -180,7 +181,7 @@ class Cluster:
         """The command line that runs a command beside the control plane, or on a node, for subprocess and the like.
 
         It reaches Pods, Services and, beside the control plane, names of the cluster. It sees the files of this
-        machine, and ends with the process that starts it.
+        machine, and ends when this command line is killed, or with the cluster.
         """
         assert self._machine is not None, "the cluster is not running"
         return (self.nodes[node].space if node else self._machine).command(command)

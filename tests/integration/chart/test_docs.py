@@ -85,3 +85,17 @@ def test_links_lead_somewhere() -> None:
 def _anchors(page: Path) -> set[str]:
     titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("workload", ["Deployment", "Job", "StatefulSet"])
+def test_the_notes_have_commands_that_can_be_pasted(workload: str) -> None:
+    """Kubernetes accepts the objects in them, and they name the release."""
+    values = {"workload": workload, "operator": {"enabled": True}}
+    done = helm("install", "video", str(CHART), "--dry-run=client", "--namespace", "team", values=values)
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2]
+    objects = [yaml.safe_load(one) for one in re.findall(r"echo '(.*)'", notes)]
+    assert [one["kind"] for one in objects] == ["VmafxNode", "VmafxJob"]
+    assert "helm test video --namespace team" in notes
+    assert "<<EOF" not in notes, "an indented end would not end it"
+    assert ("service/video-vmafx 8080:80" in notes) == (workload != "Job")

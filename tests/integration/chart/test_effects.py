@@ -10,7 +10,7 @@ from tests.integration.chart.test_options import EVERYTHING, OUTSIDE
 from tests.support.chart import CHART, helm
 from tests.support.project import ROOT
 from vmafx.generate import chart
-from vmafx.generate.chart import Value, leaves, read_values
+from vmafx.generate.chart_values import Value, leaves, read_values
 
 VALUES = list(leaves(read_values((ROOT / chart.CHART / "values.yaml").read_text())))
 GATEWAY = [

@@ -194,3 +194,19 @@ def _cluster_wide(manifest: Manifest) -> bool:
 def test_every_rendered_combination_passes_the_linter_with_everything() -> None:
     done = helm("lint", "--strict", str(CHART), values={**EVERYTHING, **OUTSIDE})
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("kinds_of_others")
+def test_the_roles_of_a_namespace_have_what_is_in_namespaces_and_nothing_else(release: Release) -> None:
+    of_cluster = set(release.kubectl("api-resources", "--namespaced=false", "--output=name").split())
+    values = {"operator": {"enabled": True}, "namespaced": True, "rbac": {"userRoles": False}}
+    roles = [one for one in render(values) if one["kind"] in {"Role", "ClusterRole"}]
+    assert len(roles) == 4
+    for role in roles:
+        named = {
+            f"{resource.partition('/')[0]}.{rule['apiGroups'][0]}".rstrip(".")
+            for rule in role["rules"]
+            for resource in rule["resources"]
+        }
+        found = named & of_cluster
+        assert found == (named if role["kind"] == "ClusterRole" else set()), role["metadata"]["name"]

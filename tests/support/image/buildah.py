@@ -7,7 +7,8 @@ import subprocess
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from vmafx.devcluster.progress import ProgressReporter
@@ -31,21 +32,23 @@ class Buildah:
     def __init__(self, folder: Path, progress: ProgressReporter) -> None:
         self._folder, self._progress = folder, progress
 
-    def run(self, *command: str, environment: Mapping[str, str] | None = None) -> str:
-        """Run buildah, or a program that calls it; returns the end of what it prints."""
-        with tempfile.TemporaryDirectory() as state:  # what is mounted, which is nothing between two calls
-            configuration = Path(state) / "storage.conf"
-            configuration.write_text(
-                f'[storage]\ndriver = "{self._driver()}"\ngraphroot = "{self._folder}"\nrunroot = "{state}/run"\n'
-            )
-            variables = {**os.environ, **(environment or {}), "CONTAINERS_STORAGE_CONF": str(configuration)}
+    def run(self, *command: str, environment: Mapping[str, str] | None = None) -> None:
+        """Run buildah, or a program that calls it, and show what it prints."""
+        with self._storage(environment or {}) as variables:
             done = run_with_progress(command, self._progress, variables)
         if done.returncode != 0:
             raise BuildFailed(f"`{' '.join(command[:2])}` failed: {done.stdout.strip()}")
-        return done.stdout
 
-    def has(self, tag: str) -> bool:
-        return tag in self.run("buildah", "images", "--format", "{{.Name}}:{{.Tag}}").split()
+    def has(self, name: str) -> bool:
+        return name in self._list("--format", "{{.Name}}:{{.Tag}}")
+
+    def images(self) -> set[str]:
+        """The ids of all images, those of single steps included."""
+        return self._list("--all", "--quiet", "--no-trunc")
+
+    def remove(self, images: set[str]) -> None:
+        if images:
+            self.run("buildah", "rmi", "--force", *images)
 
     def save(self, name: str, archive: Path) -> None:
         """Write an image as an archive in Docker's format."""
@@ -57,7 +60,25 @@ class Buildah:
     def shrink(self) -> None:
         """Remove everything once it takes too much room."""
         if _size(self._folder) > MAX_STORAGE:
-            self.run("buildah", "rmi", "--all", "--force")
+            shutil.rmtree(self._folder)
+
+    def _list(self, *options: str) -> set[str]:
+        command = [*ISOLATED, "buildah", "images", *options]
+        with self._storage({}) as variables:
+            done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode != 0:
+            raise BuildFailed(f"`buildah images` failed: {done.stderr.strip()}")
+        return set(done.stdout.split())
+
+    @contextmanager
+    def _storage(self, environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
+        """The variables of a call."""
+        with tempfile.TemporaryDirectory() as state:  # what is mounted, which is nothing between two calls
+            configuration = Path(state) / "storage.conf"
+            configuration.write_text(
+                f'[storage]\ndriver = "{self._driver()}"\ngraphroot = "{self._folder}"\nrunroot = "{state}/run"\n'
+            )
+            yield {**os.environ, **environment, "CONTAINERS_STORAGE_CONF": str(configuration)}
 
     def _driver(self) -> str:
         """How layers are stored: by overlay where the file system of the folder allows it."""

@@ -11,7 +11,9 @@ import yaml
 from tests.support.project import ROOT
 from vmafx.api.restricted import POD_UID
 from vmafx.generate import chart
-from vmafx.generate.chart import CHART, CLUSTER_SCOPED, ChartError, leaves, read_values
+from vmafx.generate.chart import CHART, CLUSTER_SCOPED
+from vmafx.generate.chart_schema import schema
+from vmafx.generate.chart_values import ChartError, leaves, read_values
 from vmafx.generate.environment import SECTIONS
 from vmafx.generate.files import CALLER_ROLES, CONTROLLER_ROLES, OPERATOR_ROLES
 from vmafx.settings import declared
@@ -137,7 +139,7 @@ def test_no_object_of_the_schema_has_other_keys_unless_it_belongs_to_kubernetes(
                 check(one, f"{path}/{name}")
 
     check(
-        chart.schema(VALUES, pushgateway=read_values((ROOT / chart.PUSHGATEWAY / "values.yaml").read_text())),
+        schema(VALUES, pushgateway=read_values((ROOT / chart.PUSHGATEWAY / "values.yaml").read_text())),
         "",
     )
 

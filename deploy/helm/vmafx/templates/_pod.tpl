@@ -5,8 +5,10 @@ those of the operator's Pods. Fields of the dict:
   root            the root context
   component       its labels are those of vmafx.selectorLabels
   name            of the container
-  image, pullPolicy, command, args, env, ports, probes, lifecycle, mounts, workingDir
-  volumes         beside /scratch
+  image, pullPolicy, command, args, ports, probes, lifecycle, mounts, workingDir
+  env             what the chart sets; not what is in config, a map whose ConfigMap is in envFrom
+  variables       a map of the values; overrides env, and is overridden by extraEnv
+  volumes         in addition to /scratch
   scratch         the emptyDir of /scratch
   values          a part of the values with resources, extraEnv, extraEnvFrom, extraVolumes, extraVolumeMounts,
                   nodeSelector, tolerations, affinity, topologySpreadConstraints, priorityClassName, runtimeClassName
@@ -94,15 +96,7 @@ containers:
     workingDir: {{ . }}
     {{- end }}
     env:
-      {{- range $name, $value := $facts.scratchEnvironment }}
-      - {name: {{ $name }}, value: {{ $value }}}
-      {{- end }}
-      {{- with .env }}
-      {{- toYaml . | nindent 6 }}
-      {{- end }}
-      {{- with .values.extraEnv }}
-      {{- toYaml . | nindent 6 }}
-      {{- end }}
+      {{- include "vmafx.env" . | nindent 6 }}
     {{- with concat (.envFrom | default list) (.values.extraEnvFrom | default list) }}
     envFrom:
       {{- toYaml . | nindent 6 }}
@@ -150,6 +144,30 @@ volumes:
   {{- with .values.extraVolumes }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- end }}
+
+{{/*
+The `env` of a container: one entry for each name, that of the last source which has it. Server-side apply refuses two.
+*/}}
+{{- define "vmafx.env" -}}
+{{- $config := .config | default dict }}
+{{- $entries := list }}
+{{- range $name, $value := (include "vmafx.declared" .root | fromYaml).scratchEnvironment }}
+{{- $entries = append $entries (dict "name" $name "value" $value) }}
+{{- end }}
+{{- $sources := list }}
+{{- range concat $entries (.env | default list) }}
+{{- if not (hasKey $config .name) }}{{ $sources = append $sources . }}{{ end }}
+{{- end }}
+{{- range $name, $value := .variables }}
+{{- $sources = append $sources (dict "name" $name "value" (include "vmafx.text" $value)) }}
+{{- end }}
+{{- $last := dict }}
+{{- $merged := list }}
+{{- range reverse (concat $sources (.values.extraEnv | default list)) }}
+{{- if not (hasKey $last .name) }}{{ $merged = prepend $merged . }}{{ $_ := set $last .name true }}{{ end }}
+{{- end }}
+{{- toYaml $merged }}
 {{- end }}
 
 {{/* HTTP probes of a container: (dict "port" NAME "scheme" SCHEME "startup" SECONDS "period" N "timeout" N). */}}

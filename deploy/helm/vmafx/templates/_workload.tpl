@@ -33,6 +33,8 @@ spec:
     "command" $own.command
     "args" $own.args
     "env" (include "vmafx.workloadEnv" . | fromYamlArray)
+    "config" .Values.config
+    "variables" .Values.env
     "envFrom" (ternary (list (dict "configMapRef" (dict "name" (include "vmafx.fullname" .)))) list (not (empty .Values.config)))
     "ports" $ports
     "probes" $probes
@@ -69,7 +71,7 @@ with .svc or .cluster.local.
 {{- $hosts | uniq | join "," }}
 {{- end }}
 
-{{/* The variables of the workload's container. Those of `env` come last, and win. */}}
+{{/* The variables that the chart sets in the workload's container. */}}
 {{- define "vmafx.workloadEnv" -}}
 {{- $prefix := get (dict "Deployment" "VMAFX_SERVE" "StatefulSet" "VMAFX_MCP" "Job" "") .Values.workload }}
 - {name: VMAFX_BACKEND, value: {{ include "vmafx.backendEnvValue" . }}}
@@ -95,7 +97,7 @@ with .svc or .cluster.local.
 {{- if $prefix }}
 - {name: {{ $prefix }}_HTTP_LISTEN, value: ":{{ .Values.service.targetPort | int }}"}
 - {name: {{ $prefix }}_AUTH, value: {{ .Values.auth.mode }}}
-- {name: {{ $prefix }}_NAMESPACE, value: {{ .Release.Namespace }}}
+- {name: {{ $prefix }}_NAMESPACE, value: {{ .Release.Namespace | quote }}}
 {{- if eq .Values.auth.mode "keys" }}
 - {name: {{ $prefix }}_KEYS, value: /etc/vmafx/keys/keys}
 {{- end }}
@@ -117,9 +119,6 @@ with .svc or .cluster.local.
 - {name: VMAFX_MCP_CLUSTER, value: {{ .Values.statefulSet.cluster | quote }}}
 {{- else if .Values.pushgateway.enabled }}
 - {name: VMAFX_PUSHGATEWAY, value: {{ printf "http://%s:%d" (include "vmafx.pushgatewayName" .) (int (.Values.pushgateway.port | default 9091)) | quote }}}
-{{- end }}
-{{- range $name, $value := .Values.env }}
-- {name: {{ $name }}, value: {{ include "vmafx.text" $value | quote }}}
 {{- end }}
 {{- end }}
 

@@ -7,7 +7,7 @@ export UV_SYSTEM_CERTS := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-training demo-serve test test-gpu soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve bench-tune bench-gpu clean
+.PHONY: help setup demo demo-training demo-serve test test-gpu test-image e2e soak fuzz lint format crd proto hashes sbom image bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve bench-tune bench-gpu clean
 
 # $(call install,ENVIRONMENT,EXTRAS): a dot for each package, the end of the log if it fails.
 comma := ,
@@ -45,6 +45,8 @@ test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit"
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.support.gateway.build
 	@$(BIN)/python -m tests.support.registry
+	@$(BIN)/python -m tests.support.chart >/dev/null
+	@$(BIN)/python -m tests.support.module_crds
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # In an environment of its own: `make test` is for machines without torch.
@@ -56,6 +58,16 @@ test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit"
 
 test-gpu: .venv/gpu/.ready ## test VMAF on a GPU, or without one the same code at reduced size (installs torch and Triton)
 	@.venv/gpu/bin/pytest --numprocesses auto --maxprocesses 4 tests/gpu $(ARGS)
+
+# Status 77: as of `make e2e`, which runs these tests too.
+test-image: setup ## build the image twice and test it, as root, without a cluster (15 minutes on two cores)
+	@$(BIN)/python -m tests.e2e.image
+	@$(BIN)/python -m tests.e2e.image --variant operator
+	@$(BIN)/pytest --numprocesses 0 -m image tests/e2e $(ARGS)
+
+# Status 77, which make shows as "Error 77": this machine cannot run it.
+e2e: setup ## run the tests of the image and those that need a cluster with real nodes, as root (ARGS="-k drain" selects some)
+	@$(BIN)/python -m tests.e2e $(ARGS)
 
 soak: setup ## run the long and randomized tests: long faults, then 500 jobs under injected faults (ARGS="--runtime agent --seed 7 --jobs 200")
 	@$(BIN)/vmafx dev fetch
@@ -77,7 +89,7 @@ format: setup ## fix lint findings and format the code (ruff)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-crd: setup ## generate the CRDs, RBAC roles, docs/api.md and docs/environment.md
+crd: setup ## generate the CRDs, RBAC roles, parts of the Helm chart, docs/api.md and docs/environment.md
 	$(BIN)/vmafx crd
 
 proto: setup ## generate the gRPC messages and stubs from proto/
@@ -100,6 +112,9 @@ sbom: setup ## write the bill of materials of vmafx[s3,gcs] to dist/vmafx.cdx.js
 		--output-reproducible -o dist/vmafx.cdx.json
 	@rm -rf .venv/sbom
 	@echo dist/vmafx.cdx.json
+
+image: ## build the image of all roles, and its bill of materials, with Docker or buildah (VARIANT=operator, IMAGE=NAME:TAG)
+	@docker/build
 
 bench-client: setup ## benchmark the Kubernetes client: watch decoding, cache size, status patches
 	@$(BIN)/vmafx dev fetch

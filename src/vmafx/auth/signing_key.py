@@ -1,4 +1,4 @@
-"""Signing keys in Secrets: random text, which can be a variable of a Pod; the first process that needs one creates it.
+"""Signing keys in Secrets: random text, which can be a variable of a Pod; the first process that needs one makes it.
 
 To revoke what was signed with a key, delete its Secret.
 """
@@ -8,7 +8,7 @@ import secrets
 
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.core import SECRETS
-from vmafx.kube.errors import AlreadyExists, ConfigError, NotFound
+from vmafx.kube.errors import AlreadyExists, ConfigError, Conflict, NotFound
 from vmafx.kube.resources import UntypedObject
 
 KEY_FIELD = "key"
@@ -16,27 +16,34 @@ KEY_BYTES = 32
 
 
 async def read_key(client: Client, secret: ObjectKey) -> bytes | None:
-    """The key in a Secret; None if there is no such Secret. Raises ConfigError if it has no usable key."""
+    """The key in a Secret; None if there is no such Secret, or an empty one. Raises ConfigError if it is not usable."""
     try:
-        return _key_in(await client.get(SECRETS, secret), secret)
+        found = await client.get(SECRETS, secret)
     except NotFound:
         return None
+    return _key_in(found, secret) if found.get("data") else None
 
 
 async def ensure_key(client: Client, secret: ObjectKey) -> bytes:
-    """Read the key from its Secret, which is created if it does not exist."""
+    """Read the key from its Secret, which is created if it does not exist, and filled if it is empty."""
     while True:
-        if (key := await read_key(client, secret)) is not None:
-            return key
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": secret.name, "namespace": secret.namespace},
-            "data": {KEY_FIELD: base64.b64encode(secrets.token_hex(KEY_BYTES).encode()).decode()},
-        }
+        data = {KEY_FIELD: base64.b64encode(secrets.token_hex(KEY_BYTES).encode()).decode()}
         try:
-            return _key_in(await client.create(SECRETS, body, secret.namespace), secret)
-        except AlreadyExists:  # another process was faster
+            found = await client.get(SECRETS, secret)
+        except NotFound:
+            metadata = {"name": secret.name, "namespace": secret.namespace}
+            body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+            try:
+                return _key_in(await client.create(SECRETS, body, secret.namespace), secret)
+            except AlreadyExists:  # another process was faster
+                continue
+        if found.get("data"):
+            return _key_in(found, secret)
+        # The Helm chart creates it empty, so that it is deleted with the release.
+        unchanged = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        try:
+            return _key_in(await client.merge_patch(SECRETS, secret, {"metadata": unchanged, "data": data}), secret)
+        except (Conflict, NotFound):
             continue
 
 

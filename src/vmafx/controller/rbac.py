@@ -24,7 +24,7 @@ PERMISSIONS = (
 # The signing key of session tokens. RBAC cannot restrict create by name.
 SESSION_KEY = (
     Permission(group="", resources=("secrets",), verbs=("create",)),
-    Permission(group="", resources=("secrets",), verbs=("get",), names=(SESSION_SECRET,)),
+    Permission(group="", resources=("secrets",), verbs=("get", "patch"), names=(SESSION_SECRET,)),
 )
 # Roles to bind to callers, checked by SubjectAccessReview. An agent's can be restricted to its own node by
 # resourceNames. It does not include `create vmafxnodes`, without which an agent cannot register a node that does not

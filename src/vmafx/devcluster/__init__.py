@@ -11,6 +11,7 @@
     build.py       builds the binaries with Go
     tools.py       finds or installs go and kubectl
     registry/      an OCI registry, for the demo and the tests
+    helm/          finds or builds Helm, for the tests of the chart
     paths.py       folders of binaries and clusters, and the environment variables
     progress.py    reports long steps to the user
     errors.py      all errors, as a tree

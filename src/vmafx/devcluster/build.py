@@ -1,12 +1,15 @@
 """Builds the components with Go, at the versions pinned in go.mod and go.sum."""
 
 import os
+import re
 import subprocess
 import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from vmafx.devcluster import paths, tools
 from vmafx.devcluster.errors import BinariesUnavailable
@@ -17,7 +20,10 @@ PACKAGES = {
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+    "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
 }
+NODE_COMPONENTS = ("kubelet", "kube-proxy")  # not part of a dev cluster; used by the end-to-end tests
 
 
 def build_components(names: list[str], folder: Path, progress: ProgressReporter) -> None:
@@ -65,6 +71,47 @@ def go_build(
             return errors
         part.replace(output)
     return None
+
+
+class GoTool(msgspec.Struct, frozen=True):
+    """A program that is built from a Go module, at the version that the go.mod in `sources` requires."""
+
+    name: str  # of the binary
+    title: str  # as messages name it
+    module: str
+    package: str  # in the module
+    sources: Path  # holds go.mod and go.sum
+    minutes: str  # that the build takes on 2 cores
+    flags: str = "-s -w"
+
+    @property
+    def version(self) -> str:
+        (version,) = re.findall(
+            rf"^\s*{re.escape(self.module)} (v\S+)", (self.sources / "go.mod").read_text(), re.MULTILINE
+        )
+        return str(version)
+
+    def cached(self, progress: ProgressReporter) -> Path:
+        """The path of the binary in the cache; built first if it is not there."""
+        folder = paths.cache() / "tools" / f"{self.name}-{self.version}-{paths.platform_name()}"
+        with paths.folder_lock(folder):
+            if not (folder / self.name).exists():
+                self._build(folder / self.name, progress)
+        return folder / self.name
+
+    def _build(self, output: Path, progress: ProgressReporter) -> None:
+        progress.step(
+            f"building {self.title} {self.version} from source: only once; takes {self.minutes} minutes on 2 cores"
+        )
+        started = time.monotonic()
+        package = f"{self.module}/{self.package}"
+        errors = go_build(tools.go(progress), package, self.sources, output, progress, self.flags)
+        if errors is not None:
+            raise BinariesUnavailable(
+                f"cannot build {self.title}: {' '.join(errors[-3:])[-600:]}; alternatively, put `{self.name}` of "
+                f"{self.module} on PATH"
+            )
+        progress.step(f"built in {duration(time.monotonic() - started)}; the binary is in {output.parent}")
 
 
 def _follow(process: "subprocess.Popen[str]", name: str, progress: ProgressReporter) -> list[str]:

@@ -72,6 +72,7 @@ def _manager(port: int, _without: frozenset[str]) -> list[str]:
         "--service-account-private-key-file=pki/service-account.key",
         "--root-ca-file=pki/ca.crt",
         "--use-service-account-credentials=true",
+        "--flex-volume-plugin-dir=volume-plugins",  # it creates this folder; by default in /usr/libexec
         # It requests a token for each of its controllers; at the default rate that takes five seconds.
         "--kube-api-qps=500",
         "--kube-api-burst=500",

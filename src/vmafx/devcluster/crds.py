@@ -8,11 +8,22 @@ import msgspec
 
 from vmafx.api.crd import definition
 from vmafx.api.kinds import KINDS
+from vmafx.api.meta import GROUP
+from vmafx.api.rbac import Permission
 from vmafx.devcluster.errors import ComponentFailed
 from vmafx.kube import CRDS, Client, ObjectKey
 from vmafx.kube.resources import UntypedObject
 
 FIELD_MANAGER = "vmafx-crd"
+PERMISSIONS = (
+    Permission(group="apiextensions.k8s.io", resources=("customresourcedefinitions",), verbs=("create",)),
+    Permission(
+        group="apiextensions.k8s.io",
+        resources=("customresourcedefinitions",),
+        verbs=("get", "patch"),
+        names=tuple(f"{kind.names.plural}.{GROUP}" for kind in KINDS),
+    ),
+)
 ESTABLISHED_TIMEOUT = 30.0  # seconds
 
 

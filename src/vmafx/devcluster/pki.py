@@ -46,9 +46,9 @@ class Authority:
     def certificate(self) -> bytes:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def server(self) -> tuple[bytes, bytes]:
-        """Certificate and key for servers on loopback."""
-        addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in SERVER_ADDRESSES]
+    def server(self, *extra_addresses: str) -> tuple[bytes, bytes]:
+        """Certificate and key for servers on loopback and `extra_addresses`."""
+        addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in (*SERVER_ADDRESSES, *extra_addresses)]
         names = [x509.DNSName(name) for name in SERVER_NAMES]
         return self._issue(_name("vmafx-dev"), ExtendedKeyUsageOID.SERVER_AUTH, [*addresses, *names])
 
@@ -108,11 +108,11 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
     )
 
 
-def write_credentials(folder: Path, server: str) -> None:
-    """Create the keys, certificates and kubeconfigs of a new cluster."""
+def write_credentials(folder: Path, server: str, *extra_addresses: str) -> Authority:
+    """Create the keys, certificates and kubeconfigs of a new cluster, whose servers have `extra_addresses` too."""
     authority = Authority()
     (folder / "pki").mkdir(mode=0o700)
-    certificate, key = authority.server()
+    certificate, key = authority.server(*extra_addresses)
     private, public = service_account_key()
     for name, content in {
         "ca.crt": authority.certificate,
@@ -123,8 +123,14 @@ def write_credentials(folder: Path, server: str) -> None:
     }.items():
         write_secret(folder / "pki" / name, content)
     for file, (user, group) in USERS.items():
-        client = authority.client(user, group)
-        write_secret(folder / file, _kubeconfig(server, folder.name, authority.certificate, *client))
+        write_kubeconfig(folder / file, server, authority, user, group)
+    return authority
+
+
+def write_kubeconfig(path: Path, server: str, authority: Authority, user: str, group: str = "") -> None:
+    """Create a client certificate for `user`, a member of `group`, in a kubeconfig."""
+    client = authority.client(user, group)
+    write_secret(path, _kubeconfig(server, path.parent.name, authority.certificate, *client))
 
 
 def _kubeconfig(server: str, name: str, authority: bytes, certificate: bytes, key: bytes) -> bytes:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -23,6 +24,11 @@ class ComponentProcess(msgspec.Struct, frozen=True):
     name: str
     pid: int
     started: str  # the start time that the kernel has for the pid; empty without /proc
+
+    @classmethod
+    def running(cls, name: str, pid: int) -> Self:
+        """The process that has this pid now."""
+        return cls(name, pid, _inspect(pid)[1])
 
     def alive(self) -> bool:
         state, started = _inspect(self.pid)
@@ -64,7 +70,7 @@ def start_component(
             env={**os.environ, **variables},
         )  # fmt: skip
     child.returncode = 0  # ComponentProcess reaps the pid, not this object
-    return ComponentProcess(name, child.pid, _inspect(child.pid)[1])
+    return ComponentProcess.running(name, child.pid)
 
 
 def check_running(process: ComponentProcess, folder: Path) -> None:

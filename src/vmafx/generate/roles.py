@@ -22,7 +22,16 @@ def operator_roles() -> list[Role]:
 
 
 def people_roles() -> list[Role]:
-    """ClusterRoles that are aggregated to the built-in view, edit and admin roles.
+    """ClusterRoles that are aggregated to the built-in view, edit and admin roles."""
+    permissions = people_permissions()
+    return [
+        role("ClusterRole", "vmafx-view", permissions["view"], aggregate_to=("view", "edit", "admin")),
+        role("ClusterRole", "vmafx-edit", permissions["edit"], aggregate_to=("edit", "admin")),
+    ]
+
+
+def people_permissions() -> dict[str, tuple[Permission, ...]]:
+    """The permissions of people who may view, and of those who may edit too.
 
     Edit does not include VmafxNode: its podTemplate controls Pods, which is for administrators.
     """
@@ -35,10 +44,7 @@ def people_roles() -> list[Role]:
         Permission(group=GROUP, resources=editable, verbs=WRITE),
         Permission(group=GROUP, resources=scalable, verbs=("patch", "update")),
     )
-    return [
-        role("ClusterRole", "vmafx-view", view, aggregate_to=("view", "edit", "admin")),
-        role("ClusterRole", "vmafx-edit", edit, aggregate_to=("edit", "admin")),
-    ]
+    return {"view": view, "edit": edit}
 
 
 def controller_roles() -> list[Role]:

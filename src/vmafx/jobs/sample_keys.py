@@ -20,7 +20,10 @@ from vmafx.logs import log
 
 SAMPLES_SECRET = "vmafx-samples"  # noqa: S105 - its name
 READ_SAMPLE_KEY = Permission(group="", resources=("secrets",), verbs=("get",), names=(SAMPLES_SECRET,))
-CREATE_SAMPLE_KEY = Permission(group="", resources=("secrets",), verbs=("create",))  # RBAC cannot restrict it by name
+CREATE_SAMPLE_KEY = (
+    Permission(group="", resources=("secrets",), verbs=("create",)),  # RBAC cannot restrict it by name
+    Permission(group="", resources=("secrets",), verbs=("patch",), names=(SAMPLES_SECRET,)),
+)
 KEY_TTL = 60.0  # seconds that a key is used without reading it again
 MIN_READ_INTERVAL = 5.0  # seconds between two reads because a token was rejected, or a Secret missing
 SIGN_TIMEOUT = 1.0  # seconds that a job may wait for its token

@@ -5,6 +5,7 @@ none of its own. The protocol is that of the official SDK, the package mcp.
 
     main.py       the process: components, probes, start and stop
     settings.py   flags and variables
+    rbac.py       what `--cluster` needs
     server.py     the tools and resources as the SDK serves them
     stdio.py      one client on standard input and output
     site.py       HTTP: the route /mcp

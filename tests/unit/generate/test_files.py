@@ -10,7 +10,7 @@ from vmafx.controller.rbac import SESSION_SECRET
 from vmafx.generate.files import CONTROLLER_ROLES, CRD_FOLDERS, OPERATOR_ROLES, files
 from vmafx.jobs.sample_keys import SAMPLES_SECRET
 
-FILES = files()
+FILES = files(ROOT)
 ROLES = [path for path in FILES if path.parent == OPERATOR_ROLES.parent]
 
 
@@ -37,13 +37,17 @@ def secret_rule(*verbs: str, names: tuple[str, ...] = ()) -> dict[str, list[str]
 
 READ_SAMPLE_KEY = ("ClusterRole", secret_rule("get", names=(SAMPLES_SECRET,)))
 SECRETS = {
-    # The operator creates the key of samples in the namespaces of trainings; it reads no other Secret.
-    OPERATOR_ROLES: [READ_SAMPLE_KEY, ("ClusterRole", secret_rule("create"))],
+    # The operator makes the key of samples in the namespaces of trainings; it reads no other Secret.
+    OPERATOR_ROLES: [
+        READ_SAMPLE_KEY,
+        ("ClusterRole", secret_rule("create")),
+        ("ClusterRole", secret_rule("patch", names=(SAMPLES_SECRET,))),
+    ],
     # The controller reads it too, and has a Secret for sessions in its own namespace.
     CONTROLLER_ROLES: [
         READ_SAMPLE_KEY,
         ("Role", secret_rule("create")),
-        ("Role", secret_rule("get", names=(SESSION_SECRET,))),
+        ("Role", secret_rule("get", "patch", names=(SESSION_SECRET,))),
     ],
 }
 

@@ -9,7 +9,7 @@ OPERATOR = {
     ("", "persistentvolumeclaims"): APPLY,
     ("", "pods"): f"{READ} create delete",
     ("", "secrets"): "create",
-    ("", "secrets", "vmafx-samples"): "get",
+    ("", "secrets", "vmafx-samples"): "get patch",
     ("", "serviceaccounts"): APPLY,
     ("", "services"): APPLY,
     ("apps", "deployments"): APPLY,

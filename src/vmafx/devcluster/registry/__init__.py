@@ -7,6 +7,6 @@ go.mod and go.sum pin its version.
 """
 
 from vmafx.devcluster.registry.build import find_registry
-from vmafx.devcluster.registry.process import OciRegistry
+from vmafx.devcluster.registry.process import OciRegistry, configuration
 
-__all__ = ["OciRegistry", "find_registry"]
+__all__ = ["OciRegistry", "configuration", "find_registry"]

@@ -38,7 +38,7 @@ class OciRegistry:
     def start(self) -> None:
         """Start the process, and wait until it answers. Raises ComponentFailed."""
         (self.folder / "logs").mkdir(parents=True, exist_ok=True)
-        (self.folder / "config.yaml").write_bytes(self._config())
+        (self.folder / "config.yaml").write_bytes(configuration(self.address, self.content, self._auth))
         command = [str(self._binary), "serve", str(self.folder / "config.yaml")]
         self._process = start_component("registry", command, self.folder, tethered=True)
         deadline = time.monotonic() + READY_TIMEOUT
@@ -64,14 +64,15 @@ class OciRegistry:
         finally:
             connection.close()
 
-    def _config(self) -> bytes:
-        """JSON, which is YAML too."""
-        config: dict[str, Any] = {
-            "version": 0.1,
-            "log": {"level": "warn"},
-            "storage": {"filesystem": {"rootdirectory": str(self.content)}, "delete": {"enabled": True}},
-            "http": {"addr": self.address},
-        }
-        if self._auth is not None:
-            config["auth"] = self._auth
-        return msgspec.json.encode(config)
+
+def configuration(address: str, content: Path, auth: Mapping[str, Any] | None = None) -> bytes:
+    """The content of config.yaml: JSON, which is YAML too."""
+    config: dict[str, Any] = {
+        "version": 0.1,
+        "log": {"level": "warn"},
+        "storage": {"filesystem": {"rootdirectory": str(content)}, "delete": {"enabled": True}},
+        "http": {"addr": address},
+    }
+    if auth is not None:
+        config["auth"] = auth
+    return msgspec.json.encode(config)

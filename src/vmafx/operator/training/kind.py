@@ -23,7 +23,7 @@ PERMISSIONS = (
     # to those who may delete the object.
     Permission(group="", resources=("persistentvolumeclaims",), verbs=APPLY),
     READ_SAMPLE_KEY,
-    CREATE_SAMPLE_KEY,
+    *CREATE_SAMPLE_KEY,
 )
 REASONS = (
     ConditionReason("Ready", "True", "Training", "The trainer learns from the samples that arrive."),

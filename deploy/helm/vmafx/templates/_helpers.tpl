@@ -1,0 +1,167 @@
+{{/* Names, labels and images. */}}
+
+{{- define "vmafx.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 52 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The name of the workload's objects. At most 40 characters: Pods, claims and agents have suffixes. */}}
+{{- define "vmafx.fullname" -}}
+{{- $name := printf "%s-%s" .Release.Name (include "vmafx.name" .) }}
+{{- if .Values.fullnameOverride }}
+{{- $name = .Values.fullnameOverride }}
+{{- else if contains (include "vmafx.name" .) .Release.Name }}
+{{- $name = .Release.Name }}
+{{- end }}
+{{- if has $name (list (include "vmafx.operatorName" .) (include "vmafx.controllerName" .)) }}
+{{- fail (printf "the workload would have the name of the operator or the controller, %s: use another release name, or set fullnameOverride" $name) }}
+{{- end }}
+{{- $name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{/* What the templates repeat from the code, as YAML: names, ports, vendors, security contexts. See _generated.tpl. */}}
+{{- define "vmafx.operatorName" -}}{{ (include "vmafx.declared" . | fromYaml).names.operator }}{{- end }}
+{{- define "vmafx.controllerName" -}}{{ (include "vmafx.declared" . | fromYaml).names.controller }}{{- end }}
+{{- define "vmafx.port" -}}
+{{- index (include "vmafx.declared" .root | fromYaml).ports .name | int }}
+{{- end }}
+
+{{/* Labels that select the Pods of a component: (dict "root" $ "component" "operator"). */}}
+{{- define "vmafx.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "vmafx.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "vmafx.labels" -}}
+{{ include "vmafx.selectorLabels" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/part-of: vmafx
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The metadata of an object: (dict "root" $ "name" NAME "component" COMPONENT "annotations" MAP "labels" MAP). */}}
+{{- define "vmafx.metadata" -}}
+name: {{ .name }}
+{{- if not .clusterScoped }}
+namespace: {{ .root.Release.Namespace }}
+{{- end }}
+labels:
+  {{- mustMergeOverwrite (include "vmafx.labels" . | fromYaml) (.labels | default dict) | toYaml | nindent 2 }}
+{{- with mustMergeOverwrite (deepCopy .root.Values.commonAnnotations) (.annotations | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "vmafx.component" -}}
+{{- get (dict "Deployment" "server" "Job" "batch" "StatefulSet" "mcp") .Values.workload }}
+{{- end }}
+
+{{- define "vmafx.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "vmafx.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{/* Images. */}}
+
+{{- define "vmafx.repository" -}}
+{{- coalesce .Values.image.repository .Values.operator.image.repository "vmafx-operator" }}
+{{- end }}
+
+{{- define "vmafx.defaultTag" -}}
+{{- coalesce .Values.image.tag .Values.operator.image.tag .Chart.AppVersion }}
+{{- end }}
+
+{{/* The image of what runs on the devices of a vendor, without an image of its own: (dict "root" $ "vendor" VENDOR). */}}
+{{- define "vmafx.vendorImage" -}}
+{{- $tag := include "vmafx.defaultTag" .root }}
+{{- $variant := "" }}
+{{- with index (include "vmafx.declared" .root | fromYaml).vendors .vendor }}{{ $variant = .variant }}{{ end }}
+{{- if and $variant (not (hasSuffix $variant $tag)) }}{{ $tag = print $tag $variant }}{{ end }}
+{{- include "vmafx.reference" (dict "repository" (include "vmafx.repository" .root) "tag" $tag "digest" .root.Values.image.digest) }}
+{{- end }}
+
+{{- define "vmafx.reference" -}}
+{{- if .digest }}{{ printf "%s@%s" .repository .digest }}{{ else }}{{ printf "%s:%s" .repository .tag }}{{ end }}
+{{- end }}
+
+{{/* The image of the workload: a tag that is set is used as it is. */}}
+{{- define "vmafx.image" -}}
+{{- if .Values.image.tag }}
+{{- include "vmafx.reference" (dict "repository" (include "vmafx.repository" .) "tag" .Values.image.tag "digest" .Values.image.digest) }}
+{{- else }}
+{{- include "vmafx.vendorImage" (dict "root" . "vendor" (include "vmafx.vendor" .)) }}
+{{- end }}
+{{- end }}
+
+{{/* The image of vmafx without a GPU, of worker Pods and of the controller. */}}
+{{- define "vmafx.baseImage" -}}
+{{- include "vmafx.vendorImage" (dict "root" . "vendor" "cpu") }}
+{{- end }}
+
+{{- define "vmafx.operatorImage" -}}
+{{- $own := .Values.operator.image }}
+{{- $repository := default (include "vmafx.repository" .) $own.repository }}
+{{- $tag := default (include "vmafx.defaultTag" .) $own.tag }}
+{{- $digest := $own.digest }}
+{{- if not (or $own.digest $own.tag $own.repository) }}{{ $digest = .Values.image.digest }}{{ end }}
+{{- include "vmafx.reference" (dict "repository" $repository "tag" $tag "digest" $digest) }}
+{{- end }}
+
+{{/* GPUs. */}}
+
+{{/* The vendor of the workload's devices; cpu without GPUs. */}}
+{{- define "vmafx.vendor" -}}
+{{- ternary .Values.gpu.vendor "cpu" .Values.gpu.enabled }}
+{{- end }}
+
+{{/* The resource that a Pod requests to get a GPU of a vendor: (dict "root" $ "vendor" VENDOR). */}}
+{{- define "vmafx.resourceOf" -}}
+{{- if eq .vendor "intel" }}
+{{- .root.Values.gpu.intelResource }}
+{{- else }}
+{{- with index (include "vmafx.declared" .root | fromYaml).vendors .vendor }}{{ .resource }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The resource of the workload's GPUs; empty without GPUs. */}}
+{{- define "vmafx.gpuResource" -}}
+{{- include "vmafx.resourceOf" (dict "root" . "vendor" (include "vmafx.vendor" .)) }}
+{{- end }}
+
+{{- define "vmafx.backendOf" -}}
+{{- (index (include "vmafx.declared" .root | fromYaml).vendors .vendor).backend }}
+{{- end }}
+
+{{/* VMAFX_BACKEND of the workload: cuda, hip, sycl or cpu. */}}
+{{- define "vmafx.backendEnvValue" -}}
+{{- include "vmafx.backendOf" (dict "root" . "vendor" (include "vmafx.vendor" .)) }}
+{{- end }}
+
+{{/* The controller. */}}
+
+{{- define "vmafx.controllerEnabled" -}}
+{{- if kindIs "bool" .Values.controller.enabled }}{{ if .Values.controller.enabled }}true{{ end }}
+{{- else if .Values.operator.enabled }}true{{ end }}
+{{- end }}
+
+{{- define "vmafx.controllerHost" -}}
+{{- printf "%s.%s.svc.cluster.local" (include "vmafx.controllerName" .) .Release.Namespace }}
+{{- end }}
+
+{{/* A value as the text of a variable: whole numbers without an exponent. */}}
+{{- define "vmafx.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+
+{{/* Names of objects without a namespace: of one release in the cluster, or of the release of a namespace. */}}
+{{- define "vmafx.clusterName" -}}
+{{- if .root.Values.namespaced }}{{ printf "%s-%s" .name .root.Release.Namespace | trunc 63 | trimSuffix "-" }}{{ else }}{{ .name }}{{ end }}
+{{- end }}

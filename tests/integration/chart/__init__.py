@@ -1,0 +1,1 @@
+"""The Helm chart: rendered by Helm, accepted by a real API server."""

@@ -1,0 +1,219 @@
+"""Wrong values are refused with a line that names them; the others have an effect."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.chart import CHART, VENDORS, WORKLOADS, environment, find, helm, pod_templates, refused, render
+from vmafx.devcluster import DevCluster
+
+GATEWAY = {"parentRefs": [{"name": "public"}], "enabled": True}
+DIGEST = f"sha256:{'a' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"gpu": {"vendor": "voodoo"}}, "at '/gpu/vendor': value must be one of 'nvidia', 'amd', 'intel', 'cpu'"),
+        ({"gpu": {"count": -1}}, "at '/gpu/count': minimum: got -1, want 1"),
+        ({"deployment": {"replicaCount": -2}}, "at '/deployment/replicaCount': minimum: got -2, want 0"),
+        ({"operator": {"replicas": -1}}, "at '/operator/replicas': minimum: got -1, want 0"),
+        (
+            {"workload": ["Deployment", "Job"]},
+            "at '/workload': value must be one of 'Deployment', 'Job', 'StatefulSet'",
+        ),
+        ({"replicas": 3}, "additional properties 'replicas' not allowed"),
+        ({"gpu": {"vendors": "nvidia"}}, "at '/gpu': additional properties 'vendors' not allowed"),
+        ({"image": {"tag": 1.2}}, "at '/image/tag': got number, want string"),
+        ({"config": {"VMAFX_LOGLEVEL": "debug"}}, "at '/config': additional properties 'VMAFX_LOGLEVEL' not allowed"),
+        ({"env": {"VMAFX_THREADZ": 4}}, "at '/env': additional properties 'VMAFX_THREADZ' not allowed"),
+        ({"persistence": {"corpus": {"size": "lots"}}}, "at '/persistence/corpus/size': 'lots' does not match pattern"),
+        ({"operator": {"replicas": 2}}, "at '/operator/leaderElect': value must be true"),
+        ({"auth": {"mode": "keys"}}, "at '/auth/keysSecret': minLength"),
+        ({"nodes": {"a": {"gpuVendor": "voodoo"}}}, "at '/nodes/a/gpuVendor': value must be one of 'amd', 'apple'"),
+        ({"nodes": {"a": {"capacity": 1}}}, "at '/nodes/a': missing property 'gpuVendor'"),
+        (
+            {"nodes": {"a": {"gpuVendor": "cpu", "podTemplate": {"hostNetwork": True}}}},
+            "at '/nodes/a/podTemplate': additional properties 'hostNetwork' not allowed",
+        ),
+        ({"agents": {"pools": {"a": {"vendr": "amd"}}}}, "at '/agents/pools/a': additional properties 'vendr' not all"),
+        ({"pushgateway": {"replicas": 2}}, "at '/pushgateway': additional properties 'replicas' not allowed"),
+        (
+            {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}},
+            "at '/podDisruptionBudget/minAvailable': got number, want null",
+        ),
+        ({"controller": {"clientCASecret": "ca"}}, "at '/controller/tls/secretName': minLength"),
+        ({"workload": "Job", "autoscaling": {"enabled": True}}, "autoscaling.enabled is for the workload Deployment"),
+        ({"ingress": {"enabled": True}}, "ingress.hosts is empty: name a host"),
+        ({"workload": "Job", "httpRoute": GATEWAY}, "httpRoute.enabled needs a workload with a Service"),
+        ({"agents": {"pools": {"a": {}}}}, "agents.pools needs the controller: set operator.enabled"),
+    ],
+)
+def test_a_wrong_value_is_refused(values: dict[str, Any], error: str) -> None:
+    assert error in refused(values)
+
+
+@pytest.mark.parametrize(
+    "flags", [["gpu.vendor=voodoo"], ["gpu.count=-1"], ["gpu.unknown=1"], ["workload={Deployment,Job}"]]
+)
+def test_nothing_is_installed_with_a_wrong_value(cluster: DevCluster, namespace: str, flags: list[str]) -> None:
+    arguments = ["install", "vmafx", str(CHART), "--namespace", namespace, *(f"--set={flag}" for flag in flags)]
+    done = helm(*arguments, kubeconfig=cluster.kubeconfig)
+    assert done.returncode != 0
+    assert "values don't meet the specifications of the schema" in done.stderr
+    assert f"at '/{flags[0].partition('=')[0].partition('.')[0]}" in done.stderr
+    releases = helm("list", "--all-namespaces", "--short", kubeconfig=cluster.kubeconfig)
+    assert (releases.returncode, releases.stdout.strip()) == (0, "")
+
+
+def images(values: dict[str, Any]) -> dict[str, str]:
+    """The image of each Pod by its component, and VMAFX_WORKER_IMAGE as `worker`."""
+    found = {}
+    for name, template in pod_templates(render(values, "--skip-tests")):
+        (container,) = template["spec"]["containers"]
+        found[name] = container["image"]
+        if "VMAFX_WORKER_IMAGE" in environment(container):
+            found["worker"] = environment(container)["VMAFX_WORKER_IMAGE"]
+    return found
+
+
+OPERATOR, CONTROLLER, SERVER = "deployment-vmafx-operator", "deployment-vmafx-controller", "deployment-vmafx"
+
+
+@pytest.mark.parametrize(
+    ("values", "operator", "others", "server"),
+    [
+        ({}, "vmafx-operator:0.1.0", "vmafx-operator:0.1.0", "vmafx-operator:0.1.0"),
+        ({"operator": {"image": {"tag": "dev"}}}, "vmafx-operator:dev", "vmafx-operator:dev", "vmafx-operator:dev"),
+        ({"image": {"tag": "dev"}}, "vmafx-operator:dev", "vmafx-operator:dev", "vmafx-operator:dev"),
+        (
+            {"operator": {"image": {"tag": "dev"}}, "gpu": {"vendor": "amd"}},
+            "vmafx-operator:dev", "vmafx-operator:dev", "vmafx-operator:dev-rocm",
+        ),
+        ({"image": {"tag": "mine"}, "gpu": {"vendor": "amd"}}, *["vmafx-operator:mine"] * 3),
+        ({"gpu": {"vendor": "nvidia", "enabled": False}}, *["vmafx-operator:0.1.0"] * 3),
+        (
+            {"image": {"repository": "r.example/v", "tag": "1"}, "operator": {"image": {"tag": "1-operator"}}},
+            "r.example/v:1-operator", "r.example/v:1", "r.example/v:1",
+        ),
+        ({"image": {"repository": "r.example/v", "digest": DIGEST}}, *[f"r.example/v@{DIGEST}"] * 3),
+    ],
+)  # fmt: skip
+def test_the_images(values: dict[str, Any], operator: str, others: str, server: str) -> None:
+    enabled = {**values, "operator": {**values.get("operator", {}), "enabled": True}}
+    assert images(enabled) == {OPERATOR: operator, CONTROLLER: others, "worker": others, SERVER: server}
+
+
+@pytest.mark.parametrize(("vendor", "variant"), [("nvidia", "-cuda"), ("amd", "-rocm"), ("intel", "-xpu"), ("cpu", "")])
+def test_nodes_and_agents_have_the_image_of_their_vendor(vendor: str, variant: str) -> None:
+    given = {
+        "operator": {"enabled": True},
+        "image": {"tag": "dev"},
+        "imagePullSecrets": [{"name": "registry"}],
+        "nodes": {
+            "a": {"gpuVendor": vendor, "capacity": 2, "labels": {"rack": "a"}},
+            "b": {"gpuVendor": vendor, "image": "b:1"},
+        },
+        "agents": {"pools": {"p": {"vendor": vendor, "gpus": 2}}},
+    }
+    manifests = render(given)
+    image = f"vmafx-operator:dev{variant}"
+    node = find(manifests, "VmafxNode", "a")
+    assert node["metadata"]["labels"]["rack"] == "a"
+    secrets = {"imagePullSecrets": [{"name": "registry"}]}
+    assert node["spec"] == {"gpuVendor": vendor, "capacity": 2, "image": image, "podTemplate": secrets}
+    assert find(manifests, "VmafxNode", "b")["spec"]["image"] == "b:1"
+    (container,) = find(manifests, "Deployment", "vmafx-agent-p")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == image
+    gpus = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "gpu.intel.com/i915"}.get(vendor)
+    assert container.get("resources", {}) == ({"limits": {gpus: "2"}} if gpus else {})
+
+
+def test_the_intel_resource_reaches_the_workload_and_the_operator() -> None:
+    values = {
+        "gpu": {"vendor": "intel", "intelResource": "gpu.intel.com/xe", "count": 2},
+        "operator": {"enabled": True},
+    }
+    manifests = render(values)
+    server = find(manifests, "Deployment", "vmafx")["spec"]["template"]["spec"]
+    assert server["containers"][0]["resources"]["limits"] == {"gpu.intel.com/xe": "2"}
+    assert server["tolerations"] == [{"key": "gpu.intel.com/xe", "operator": "Exists", "effect": "NoSchedule"}]
+    (operator,) = find(manifests, "Deployment", "vmafx-operator")["spec"]["template"]["spec"]["containers"]
+    assert environment(operator)["VMAFX_INTEL_DEVICE"] == "gpu.intel.com/xe"
+
+
+@pytest.mark.parametrize(
+    ("leader_elect", "replicas", "strategy"),
+    [(False, 1, "Recreate"), (False, 0, "Recreate"), (True, 3, "RollingUpdate")],
+)
+def test_the_operator_without_an_election_is_never_there_twice(
+    leader_elect: bool, replicas: int, strategy: str
+) -> None:
+    values = {"operator": {"enabled": True, "leaderElect": leader_elect, "replicas": replicas}}
+    spec = find(render(values), "Deployment", "vmafx-operator")["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (replicas, strategy)
+
+
+def test_volumes_and_their_variables() -> None:
+    values = {"persistence": {"enabled": True, "storageClass": "fast", "models": {"enabled": True}}}
+    values["persistence"]["output"] = {"existingClaim": "reports", "mountPath": "/out"}
+    manifests = render(values)
+    claims = [one for one in manifests if one["kind"] == "PersistentVolumeClaim"]
+    assert [one["metadata"]["name"] for one in claims] == ["vmafx-corpus", "vmafx-models"]
+    assert {one["spec"]["storageClassName"] for one in claims} == {"fast"}
+    (container,) = find(manifests, "Deployment", "vmafx")["spec"]["template"]["spec"]["containers"]
+    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+    assert mounts == {"/scratch": False, "/corpus": True, "/out": False, "/models": True}
+    variables = environment(container)
+    assert variables["VMAFX_MEDIA_ROOTS"] == "/corpus:/models"
+    assert (variables["VMAFX_OUTPUT_DIR"], variables["VMAFX_MODEL_DIR"]) == ("/out", "/models")
+
+
+def test_variables_keep_their_digits_and_the_direct_ones_win() -> None:
+    values = {"config": {"VMAFX_SERVE_QUEUE": 12345678, "A": True}, "env": {"VMAFX_BACKEND": "auto", "B": 0.5}}
+    manifests = render(values)
+    assert find(manifests, "ConfigMap", "vmafx")["data"] == {"VMAFX_SERVE_QUEUE": "12345678", "A": "true"}
+    (container,) = find(manifests, "Deployment", "vmafx")["spec"]["template"]["spec"]["containers"]
+    assert container["envFrom"] == [{"configMapRef": {"name": "vmafx"}}]
+    assert environment(container)["VMAFX_BACKEND"] == "auto"
+    assert environment(container)["B"] == "0.5"
+
+
+def test_a_changed_batch_job_is_another_job_and_an_unchanged_one_the_same() -> None:
+    def name(*arguments: str) -> str:
+        (job,) = [one for one in render({"workload": "Job", "job": {"args": list(arguments)}}) if one["kind"] == "Job"]
+        return str(job["metadata"]["name"])
+
+    assert name("compare", "a.mkv") == name("compare", "a.mkv") != name("compare", "b.mkv")
+
+
+def test_a_schedule_makes_a_cron_job_that_pushes_to_the_pushgateway() -> None:
+    values = {"workload": "Job", "job": {"schedule": "0 3 * * *", "args": ["compare", "/corpus/a.mkv"]}}
+    manifests = render({**values, "pushgateway": {"enabled": True}}, release="nightly")
+    spec = find(manifests, "CronJob", "nightly-vmafx")["spec"]
+    (container,) = spec["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert (container["command"], container["args"]) == (["vmaf-tune"], ["compare", "/corpus/a.mkv"])
+    assert environment(container)["VMAFX_PUSHGATEWAY"] == "http://nightly-pushgateway:9091"
+    service = find(manifests, "Service", "nightly-pushgateway")
+    assert service["spec"]["ports"][0]["port"] == 9091
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_clients_find_the_controller_whatever_the_release_is_called(vendor: str, workload: str) -> None:
+    values = {"workload": workload, "gpu": {"vendor": vendor}, "operator": {"enabled": True}}
+    manifests = render(values, release="another", namespace="team")
+    ports = {port["name"]: port["port"] for port in find(manifests, "Service", "vmafx-controller")["spec"]["ports"]}
+    assert ports == {"grpc": 9090, "http": 8080}
+    (operator,) = find(manifests, "Deployment", "vmafx-operator")["spec"]["template"]["spec"]["containers"]
+    address = "http://vmafx-controller.team.svc.cluster.local:8080"
+    assert environment(operator)["VMAFX_CONTROLLER_HTTP_ADDR"] == address
+
+
+def test_the_chart_without_values_can_be_packaged(tmp_path: Path) -> None:
+    done = helm("package", str(CHART), "--destination", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    done = helm("template", "vmafx", str(tmp_path / "vmafx-0.1.0.tgz"), "--include-crds")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("kind: CustomResourceDefinition") == 4

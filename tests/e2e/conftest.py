@@ -51,9 +51,12 @@ def e2e_namespace(e2e_cluster: Cluster) -> Iterator[str]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     arguments = getattr(item, "funcargs", {})
-    if report.failed and "e2e_namespace" in arguments:
+    product = arguments.get("product")  # of a module, with a namespace of its own
+    cluster = product.cluster if product else arguments.get("e2e_cluster")
+    namespace = product.namespace if product else arguments.get("e2e_namespace")
+    if report.failed and cluster and namespace:
         try:
-            shown = arguments["e2e_cluster"].diagnose(arguments["e2e_namespace"])
+            shown = cluster.diagnose(namespace)
         except (E2EError, OSError, subprocess.TimeoutExpired) as error:
             shown = f"the cluster does not answer: {error}"
         report.sections.append(("Namespace of the test", shown))

@@ -1,6 +1,6 @@
 """values.schema.json of the Helm chart: what its values may be. Nothing else is allowed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import inspect as types
@@ -16,6 +16,8 @@ from vmafx.settings import declared
 VARIANTS: dict[Vendor, str] = {"nvidia": "-cuda", "amd": "-rocm", "intel": "-xpu", "cpu": ""}
 WORKLOAD_SECTIONS = ("Scoring", "`vmaf-tune`", "`vmafx serve`", "`vmafx mcp`")  # of docs/environment.md
 AGENT_SECTIONS = ("Scoring", "Worker", "Agent")
+# Of the operator's variables, those that clients also set for a whole release.
+OPERATOR_VARIABLES = ("VMAFX_OPERATOR_", "VMAFX_CONTROLLER_")
 PREFIX = "VMAFX_"
 Schema = dict[str, Any]
 
@@ -115,7 +117,7 @@ def _definitions() -> Schema:
             "minItems": 1,
             "items": {"enum": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]},
         },
-        "variables": _variables(WORKLOAD_SECTIONS),
+        "variables": _variables(WORKLOAD_SECTIONS, operator_variables()),
         "ingressHosts": {
             "type": "array",
             "items": {"type": "object", "additionalProperties": False, "required": ["host"], "properties": host},
@@ -126,11 +128,17 @@ def _definitions() -> Schema:
     }
 
 
-def _variables(sections: Sequence[str]) -> Schema:
-    """Variables by name: those of vmafx in these sections of docs/environment.md, and any others."""
+def operator_variables() -> dict[str, str]:
+    """The defaults of the operator's variables that may be among those of the release."""
+    found = [setting for group in SECTIONS["Operator"] for setting in declared(group).values()]
+    return {one.variable: one.default for one in found if one.variable.startswith(OPERATOR_VARIABLES)}
+
+
+def _variables(sections: Sequence[str], more: Iterable[str] = ()) -> Schema:
+    """Variables by name: those of vmafx in these sections of docs/environment.md, these ones, and any others."""
     scalar = {"type": ["string", "number", "boolean"]}
     groups = [group for section in sections for group in SECTIONS[section]]
-    found = {setting.variable for group in groups for setting in declared(group).values()}
+    found = {setting.variable for group in groups for setting in declared(group).values()} | set(more)
     known = sorted(variable for variable in found if variable.startswith(PREFIX))
     # Every name that does not begin with PREFIX; the patterns of Helm have no lookahead.
     others = [f"{PREFIX[:i]}([^{letter}]|$)" for i, letter in enumerate(PREFIX)]

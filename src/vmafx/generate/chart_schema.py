@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import inspect as types
 
 from vmafx.api.hardware import Vendor
-from vmafx.api.node import VmafxNodeSpec
+from vmafx.api.node import AGENT_NAME, VmafxNodeSpec
 from vmafx.api.schema import object_schema, portable
 from vmafx.generate.chart_values import SCHEMA, ChartError, Value
 from vmafx.generate.environment import SECTIONS
@@ -123,7 +123,7 @@ def _definitions() -> Schema:
             "items": {"type": "object", "additionalProperties": False, "required": ["host"], "properties": host},
         },
         "agentVariables": _variables(AGENT_SECTIONS),
-        "agentPool": _agent_pool(objects, name),
+        "agentPool": _agent_pool(objects),
         "node": _node(),
     }
 
@@ -150,18 +150,18 @@ def _variables(sections: Sequence[str], more: Iterable[str] = ()) -> Schema:
     }
 
 
-def _agent_pool(objects: Schema, name: Schema) -> Schema:
+def _agent_pool(objects: Schema) -> Schema:
     string, labels = {"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}
     image = {"repository": string, "tag": string}
     properties = {
-        "kind": {"enum": ["Deployment", "DaemonSet"]},
+        "kind": {"enum": ["StatefulSet", "DaemonSet"]},
         "vendor": {"enum": list(VARIANTS)},
         "replicas": {"type": "integer", "minimum": 0},
         "gpus": {"type": "integer", "minimum": 1},
         "capacity": {"type": "integer", "minimum": 0},
         "image": {"type": "object", "additionalProperties": False, "properties": image},
         "labels": labels,
-        "nodeNames": {"type": "array", "items": name},
+        "nodeNames": {"type": "array", "items": {**string, "pattern": f"^{AGENT_NAME.pattern}$"}},
         "resources": {"type": "object"},
         "env": {"$ref": "#/$defs/agentVariables"},
         "nodeSelector": labels,

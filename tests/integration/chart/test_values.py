@@ -7,8 +7,10 @@ import pytest
 
 from tests.support.chart import CHART, VENDORS, WORKLOADS, environment, find, helm, pod_templates, refused, render
 from vmafx.devcluster import DevCluster
+from vmafx.scoring.media.policy import MediaPolicy
 
 GATEWAY = {"parentRefs": [{"name": "public"}], "enabled": True}
+SHARED = {"accessModes": ["ReadWriteMany"]}
 DIGEST = f"sha256:{'a' * 64}"
 
 
@@ -124,7 +126,7 @@ def test_nodes_and_agents_have_the_image_of_their_vendor(vendor: str, variant: s
     secrets = {"imagePullSecrets": [{"name": "registry"}]}
     assert node["spec"] == {"gpuVendor": vendor, "capacity": 2, "image": image, "podTemplate": secrets}
     assert find(manifests, "VmafxNode", "b")["spec"]["image"] == "b:1"
-    (container,) = find(manifests, "Deployment", "vmafx-agent-p")["spec"]["template"]["spec"]["containers"]
+    (container,) = find(manifests, "StatefulSet", "vmafx-agent-p")["spec"]["template"]["spec"]["containers"]
     assert container["image"] == image
     gpus = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "gpu.intel.com/i915"}.get(vendor)
     assert container.get("resources", {}) == ({"limits": {gpus: "2"}} if gpus else {})
@@ -168,6 +170,65 @@ def test_volumes_and_their_variables() -> None:
     variables = environment(container)
     assert variables["VMAFX_MEDIA_ROOTS"] == "/corpus:/models"
     assert (variables["VMAFX_OUTPUT_DIR"], variables["VMAFX_MODEL_DIR"]) == ("/out", "/models")
+
+
+@pytest.mark.parametrize("size", ["", "1", "10k", "10M", "10G", "1.5Gi", "2T", "1Pi", "500Mi"])
+def test_a_size_of_the_scratch_volume_is_one_of_the_code(size: str) -> None:
+    manifests = render({"scratch": {"sizeLimit": size}})
+    (container,) = find(manifests, "Deployment", "vmafx")["spec"]["template"]["spec"]["containers"]
+    MediaPolicy.from_environ(environment(container))
+
+
+@pytest.mark.parametrize(
+    ("persistence", "strategy"),
+    [
+        ({}, "RollingUpdate"),
+        ({"enabled": True}, "Recreate"),
+        ({"enabled": True, "corpus": {"enabled": False}, "output": {"accessModes": ["ReadWriteOncePod"]}}, "Recreate"),
+        ({"enabled": True, "output": {"existingClaim": "mine"}, "corpus": {"enabled": False}}, "Recreate"),
+        ({"enabled": True, "output": {"enabled": False}, "corpus": {"accessModes": ["ReadOnlyMany"]}}, "RollingUpdate"),
+        ({"enabled": True, "output": SHARED, "corpus": SHARED}, "RollingUpdate"),
+    ],
+)
+def test_a_pod_does_not_wait_for_a_volume_of_the_pod_that_waits_for_it(
+    persistence: dict[str, Any], strategy: str
+) -> None:
+    spec = find(render({"persistence": persistence}), "Deployment", "vmafx")["spec"]
+    assert spec["strategy"]["type"] == strategy
+    rolling = {"maxUnavailable": 0, "maxSurge": 1}
+    assert spec["strategy"].get("rollingUpdate") == (rolling if strategy == "RollingUpdate" else None)
+
+
+def test_claims_of_the_mcp_server_have_the_annotations_and_the_retention_of_the_values() -> None:
+    state = {"whenDeleted": "Delete", "whenScaled": "Delete"}
+    values = {"workload": "StatefulSet", "persistence": {"enabled": True, "annotations": {"a": "b"}, "state": state}}
+    spec = find(render(values), "StatefulSet", "vmafx")["spec"]
+    (claim,) = spec["volumeClaimTemplates"]
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep", "a": "b"}
+    assert spec["persistentVolumeClaimRetentionPolicy"] == state
+
+
+def test_a_finished_batch_job_stays_so_that_an_upgrade_does_not_run_it_again() -> None:
+    (job,) = [one for one in render({"workload": "Job"}) if one["kind"] == "Job"]
+    assert "ttlSecondsAfterFinished" not in job["spec"]
+    (job,) = [
+        one for one in render({"workload": "Job", "job": {"ttlSecondsAfterFinished": 60}}) if one["kind"] == "Job"
+    ]
+    assert job["spec"]["ttlSecondsAfterFinished"] == 60
+
+
+def test_a_pool_of_agents_has_stable_names_or_a_pod_on_each_node() -> None:
+    """A VmafxNode has the name of its agent: a random name would leave an unhealthy VmafxNode after each update."""
+    name = f"vmafx-agent-a-{'0' * 47}"
+    pools = {"a": {"nodeNames": ["vmafx-agent-a-0", name[:63]]}, "b": {"kind": "DaemonSet"}}
+    manifests = render({"operator": {"enabled": True}, "agents": {"pools": pools}})
+    spec = find(manifests, "StatefulSet", "vmafx-agent-a")["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    (entry,) = [one for one in container["env"] if one["name"] == "VMAFX_AGENT_NAME"]
+    assert entry["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert find(manifests, "DaemonSet", "vmafx-agent-b")
+    error = refused({"operator": {"enabled": True}, "agents": {"pools": {"a": {"kind": "Deployment"}}}})
+    assert "at '/agents/pools/a/kind': value must be one of 'StatefulSet', 'DaemonSet'" in error
 
 
 def test_variables_keep_their_digits_and_the_direct_ones_win() -> None:

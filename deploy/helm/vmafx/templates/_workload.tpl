@@ -143,6 +143,16 @@ with .svc or .cluster.local.
 {{- end }}
 {{- end }}
 
+{{/* The names of the claims that only the Pods of one Kubernetes node can mount at a time, separated by commas. */}}
+{{- define "vmafx.exclusiveClaims" -}}
+{{- $names := list }}
+{{- range include "vmafx.claims" . | fromYamlArray }}
+{{- $modes := (index $.Values.persistence .name).accessModes }}
+{{- if not (or (has "ReadWriteMany" $modes) (and .readOnly (has "ReadOnlyMany" $modes))) }}{{ $names = append $names .claim }}{{ end }}
+{{- end }}
+{{- join ", " $names }}
+{{- end }}
+
 {{- define "vmafx.workloadMounts" -}}
 {{- range include "vmafx.claims" . | fromYamlArray }}
 - {name: {{ .name }}, mountPath: {{ .mountPath | quote }}, readOnly: {{ .readOnly }}}

@@ -111,7 +111,9 @@ def _definitions() -> Schema:
         "quantity": {"type": ["string", "integer"], "pattern": quantity, "minimum": 0},
         "size": {**string, "pattern": r"^[1-9][0-9]*(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"},
         "sizeOrNone": {**string, "pattern": r"^([1-9][0-9]*(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?)?$"},
-        "promDuration": {**string, "pattern": "^[0-9]+(ms|s|m|h)$"},
+        "promDuration": {**string, "minLength": 2, "pattern": "^([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"},
+        "countOrPercent": {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+%$"},
+        "schedule": {**string, "pattern": r"^(@[a-z]+( \S+)?|\S+( +\S+){4})?$"},
         "accessModes": {
             "type": "array",
             "minItems": 1,

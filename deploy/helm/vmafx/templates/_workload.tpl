@@ -60,7 +60,7 @@ spec:
 {{- end }}
 
 {{/*
-The names that the workload answers to, separated by commas, beside addresses, names without a dot, and those that end
+The names that the workload answers to, separated by commas, in addition to addresses, names without a dot, and those that end
 with .svc or .cluster.local.
 */}}
 {{- define "vmafx.hosts" -}}

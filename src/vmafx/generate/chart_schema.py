@@ -100,6 +100,15 @@ def _definitions() -> Schema:
     return {
         "object": {"type": "object"},
         "objects": objects,
+        "secrets": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["name"],
+                "properties": {"name": {**string, "minLength": 1}},
+            },
+        },
         "strings": {"type": "array", "items": string},
         "command": {"type": "array", "items": string, "minItems": 1},
         "stringMap": {"type": "object", "additionalProperties": string},

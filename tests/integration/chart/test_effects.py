@@ -22,8 +22,8 @@ SAMPLES: dict[str, Any] = {
     "label": "changed", "stringMap": {"changed": "yes"}, "strings": ["changed"], "command": ["changed"],
     "objects": [{"name": "changed"}], "object": {"changed": {}}, "variables": {"CHANGED": "yes"},
     "quantity": "7Gi", "size": "7Gi", "sizeOrNone": "7Gi", "path": "/changed", "promDuration": "7s",
-    "port": 7777, "countOrPercent": 7, "schedule": "0 4 * * *", "unprivilegedPort": 7777,
-    "accessModes": ["ReadWriteMany"], "ingressHosts": [{"host": "changed"}],
+    "port": 7777, "countOrPercent": 7, "secrets": [{"name": "changed"}], "schedule": "0 4 * * *",
+    "unprivilegedPort": 7777, "accessModes": ["ReadWriteMany"], "ingressHosts": [{"host": "changed"}],
 }  # fmt: skip
 OWN: dict[str, Any] = {
     "agents.pools": {"changed": {}}, "nodes": {"changed": {"gpuVendor": "cpu"}}, "extraObjects": [{"changed": 1}],

@@ -1,5 +1,6 @@
 """What every Pod of vmafx has in common: it meets the restricted Pod Security Standard. Pure."""
 
+from collections.abc import Sequence
 from typing import Any
 
 POD_UID = 65532  # the user of the images
@@ -17,9 +18,11 @@ def scratch_mount() -> dict[str, Any]:
     return {"name": SCRATCH_VOLUME, "mountPath": SCRATCH}
 
 
-def restricted_pod() -> dict[str, Any]:
-    """Fields of a Pod's spec. A caller may change them: they are its own."""
+def restricted_pod(pull_secrets: Sequence[str] = ()) -> dict[str, Any]:
+    """Fields of a Pod's spec; its images are pulled with these Secrets. A caller may change them: they are its own."""
+    secrets = {"imagePullSecrets": [{"name": name} for name in pull_secrets]} if pull_secrets else {}
     return {
+        **secrets,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {

@@ -1,12 +1,12 @@
 """values.schema.json of the Helm chart: what its values may be. Nothing else is allowed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import inspect as types
 
 from vmafx.api.hardware import Vendor
-from vmafx.api.node import VmafxNodeSpec
+from vmafx.api.node import AGENT_NAME, VmafxNodeSpec
 from vmafx.api.schema import object_schema, portable
 from vmafx.generate.chart_values import SCHEMA, ChartError, Value
 from vmafx.generate.environment import SECTIONS
@@ -16,6 +16,8 @@ from vmafx.settings import declared
 VARIANTS: dict[Vendor, str] = {"nvidia": "-cuda", "amd": "-rocm", "intel": "-xpu", "cpu": ""}
 WORKLOAD_SECTIONS = ("Scoring", "`vmaf-tune`", "`vmafx serve`", "`vmafx mcp`")  # of docs/environment.md
 AGENT_SECTIONS = ("Scoring", "Worker", "Agent")
+# Of the operator's variables, those that clients also set for a whole release.
+OPERATOR_VARIABLES = ("VMAFX_OPERATOR_", "VMAFX_CONTROLLER_")
 PREFIX = "VMAFX_"
 Schema = dict[str, Any]
 
@@ -98,6 +100,15 @@ def _definitions() -> Schema:
     return {
         "object": {"type": "object"},
         "objects": objects,
+        "secrets": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["name"],
+                "properties": {"name": {**string, "minLength": 1}},
+            },
+        },
         "strings": {"type": "array", "items": string},
         "command": {"type": "array", "items": string, "minItems": 1},
         "stringMap": {"type": "object", "additionalProperties": string},
@@ -109,28 +120,36 @@ def _definitions() -> Schema:
         "quantity": {"type": ["string", "integer"], "pattern": quantity, "minimum": 0},
         "size": {**string, "pattern": r"^[1-9][0-9]*(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"},
         "sizeOrNone": {**string, "pattern": r"^([1-9][0-9]*(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?)?$"},
-        "promDuration": {**string, "pattern": "^[0-9]+(ms|s|m|h)$"},
+        "promDuration": {**string, "minLength": 2, "pattern": "^([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"},
+        "countOrPercent": {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+%$"},
+        "schedule": {**string, "pattern": r"^(@[a-z]+( \S+)?|\S+( +\S+){4})?$"},
         "accessModes": {
             "type": "array",
             "minItems": 1,
             "items": {"enum": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]},
         },
-        "variables": _variables(WORKLOAD_SECTIONS),
+        "variables": _variables(WORKLOAD_SECTIONS, operator_variables()),
         "ingressHosts": {
             "type": "array",
             "items": {"type": "object", "additionalProperties": False, "required": ["host"], "properties": host},
         },
         "agentVariables": _variables(AGENT_SECTIONS),
-        "agentPool": _agent_pool(objects, name),
+        "agentPool": _agent_pool(objects),
         "node": _node(),
     }
 
 
-def _variables(sections: Sequence[str]) -> Schema:
-    """Variables by name: those of vmafx in these sections of docs/environment.md, and any others."""
+def operator_variables() -> dict[str, str]:
+    """The defaults of the operator's variables that may be among those of the release."""
+    found = [setting for group in SECTIONS["Operator"] for setting in declared(group).values()]
+    return {one.variable: one.default for one in found if one.variable.startswith(OPERATOR_VARIABLES)}
+
+
+def _variables(sections: Sequence[str], more: Iterable[str] = ()) -> Schema:
+    """Variables by name: those of vmafx in these sections of docs/environment.md, these ones, and any others."""
     scalar = {"type": ["string", "number", "boolean"]}
     groups = [group for section in sections for group in SECTIONS[section]]
-    found = {setting.variable for group in groups for setting in declared(group).values()}
+    found = {setting.variable for group in groups for setting in declared(group).values()} | set(more)
     known = sorted(variable for variable in found if variable.startswith(PREFIX))
     # Every name that does not begin with PREFIX; the patterns of Helm have no lookahead.
     others = [f"{PREFIX[:i]}([^{letter}]|$)" for i, letter in enumerate(PREFIX)]
@@ -142,18 +161,18 @@ def _variables(sections: Sequence[str]) -> Schema:
     }
 
 
-def _agent_pool(objects: Schema, name: Schema) -> Schema:
+def _agent_pool(objects: Schema) -> Schema:
     string, labels = {"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}
     image = {"repository": string, "tag": string}
     properties = {
-        "kind": {"enum": ["Deployment", "DaemonSet"]},
+        "kind": {"enum": ["StatefulSet", "DaemonSet"]},
         "vendor": {"enum": list(VARIANTS)},
         "replicas": {"type": "integer", "minimum": 0},
         "gpus": {"type": "integer", "minimum": 1},
         "capacity": {"type": "integer", "minimum": 0},
         "image": {"type": "object", "additionalProperties": False, "properties": image},
         "labels": labels,
-        "nodeNames": {"type": "array", "items": name},
+        "nodeNames": {"type": "array", "items": {**string, "pattern": f"^{AGENT_NAME.pattern}$"}},
         "resources": {"type": "object"},
         "env": {"$ref": "#/$defs/agentVariables"},
         "nodeSelector": labels,

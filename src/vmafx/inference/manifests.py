@@ -62,6 +62,7 @@ class ServingOptions(msgspec.Struct, frozen=True):
     gpu: GpuOptions = GpuOptions()
     vmafx_image: str = ""
     domain: str = ""  # of services at their gateway; empty without one
+    pull_secrets: tuple[str, ...] = ()
 
     def image_of(self, given: str | None) -> str:
         """The image of replicas whose service has the image `given`; empty if there is none."""
@@ -158,7 +159,7 @@ def rounding_notes(health: HealthCheckSpec) -> list[str]:
 
 def _pod_spec(deployment: Deployment, ref: ServiceRef, options: ServingOptions) -> Manifest:
     spec: Manifest = {
-        **restricted_pod(),
+        **restricted_pod(options.pull_secrets),
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
         "volumes": [scratch_volume()],
         "containers": [_container(deployment, ref, options)],

@@ -1,5 +1,6 @@
 """Settings of the operator process. Each kind declares its own in its folder."""
 
+import re
 from typing import Annotated
 
 from vmafx.api.hardware import HARDWARE
@@ -30,6 +31,23 @@ WORKER_IMAGE = Setting(
     "Image of vmafx: of worker Pods, unless their VmafxNode has spec.image, and the default of other Pods.",
     default="vmafx:latest",
     variable="VMAFX_WORKER_IMAGE",
+)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Names of Secrets, separated by commas."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", name):
+            raise ValueError(f"{name!r} is not the name of a Secret")
+    return names
+
+
+PULL_SECRETS = Setting(
+    "Secrets for pulling the images of all Pods that the operator creates, separated by commas; each namespace with "
+    "such Pods needs them. A worker Pod has those of podTemplate of its VmafxNode instead, if it names any.",
+    variable="VMAFX_IMAGE_PULL_SECRETS",
+    parse=_names,
 )
 
 

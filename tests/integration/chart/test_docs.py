@@ -99,3 +99,35 @@ def test_the_notes_have_commands_that_can_be_pasted(workload: str) -> None:
     assert "helm test video --namespace team" in notes
     assert "<<EOF" not in notes, "an indented end would not end it"
     assert ("service/video-vmafx 8080:80" in notes) == (workload != "Job")
+    assert not {"…", "CHART"} & set(notes.replace(",", " ").split()), "a placeholder"
+
+
+def notes_of(values: dict[str, Any]) -> str:
+    done = helm("install", "video", str(CHART), "--dry-run=client", "--namespace", "team", values=values)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.partition("NOTES:")[2]
+
+
+@pytest.mark.parametrize(
+    ("values", "command"),
+    [
+        ({}, "curl -s http://localhost:8080/v1/score"),
+        ({"tls": {"secretName": "t"}}, "curl -s --insecure https://localhost:8080/v1/score"),
+        ({"auth": {"mode": "token"}}, 'curl -s -H "Authorization: Bearer $KEY" http://localhost:8080/v1/score'),
+        ({"auth": {"mode": "keys", "keysSecret": "k"}}, "get secret k --output jsonpath='{.data.keys}' | base64 -d"),
+    ],
+)
+def test_the_notes_call_the_server_as_it_is_set_up(values: dict[str, Any], command: str) -> None:
+    assert command in notes_of(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "warning"),
+    [
+        ({"persistence": {"enabled": True}, "deployment": {"replicaCount": 2}}, "can mount video-vmafx-corpus, video-"),
+        ({"workload": "Job", "job": {"ttlSecondsAfterFinished": 60}}, "job.ttlSecondsAfterFinished deletes"),
+    ],
+)
+def test_the_notes_warn(values: dict[str, Any], warning: str) -> None:
+    assert warning in notes_of(values)
+    assert "WARNING" not in notes_of({**values, "job": {}, "deployment": {}})

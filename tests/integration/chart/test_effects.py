@@ -22,7 +22,8 @@ SAMPLES: dict[str, Any] = {
     "label": "changed", "stringMap": {"changed": "yes"}, "strings": ["changed"], "command": ["changed"],
     "objects": [{"name": "changed"}], "object": {"changed": {}}, "variables": {"CHANGED": "yes"},
     "quantity": "7Gi", "size": "7Gi", "sizeOrNone": "7Gi", "path": "/changed", "promDuration": "7s",
-    "port": 7777, "unprivilegedPort": 7777, "accessModes": ["ReadWriteMany"], "ingressHosts": [{"host": "changed"}],
+    "port": 7777, "countOrPercent": 7, "secrets": [{"name": "changed"}], "schedule": "0 4 * * *",
+    "unprivilegedPort": 7777, "accessModes": ["ReadWriteMany"], "ingressHosts": [{"host": "changed"}],
 }  # fmt: skip
 OWN: dict[str, Any] = {
     "agents.pools": {"changed": {}}, "nodes": {"changed": {"gpuVendor": "cpu"}}, "extraObjects": [{"changed": 1}],
@@ -32,6 +33,7 @@ OWN: dict[str, Any] = {
     "podSecurityContext.supplementalGroups": [77], "podDisruptionBudget.maxUnavailable": 7,
     "job.activeDeadlineSeconds": 77, "operator.image.pullPolicy": "Always", "operator.replicas": 7,
     "autoscaling.maxReplicas": 7, "autoscaling.minReplicas": 3, "gpu.vendor": "amd",
+    "monitoring.serviceMonitor.interval": "1m",
 }  # fmt: skip
 # What another value has to be, for this one to have an effect.
 BESIDE: dict[str, dict[str, Any]] = {

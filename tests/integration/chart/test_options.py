@@ -14,6 +14,8 @@ from tests.support.module_crds import module_crds
 from vmafx.devcluster import DevCluster
 from vmafx.http.errors import StatusError
 from vmafx.http.hosts import HostPolicy, parse_hosts
+from vmafx.operator.job.settings import JobSettings
+from vmafx.settings import from_environ
 
 EVERYTHING: dict[str, Any] = {
     "commonLabels": {"team": "video"},
@@ -158,6 +160,12 @@ def test_only_who_needs_a_token_has_one(values: dict[str, Any], token: bool) -> 
         one for one in mounted if one.split("-")[0] in {"deployment", "statefulset", "job"} and expected[one] is False
     ]
     assert mounted == expected | {workload: token}
+
+
+def test_the_operator_pulls_images_with_the_secrets_of_the_release() -> None:
+    given = {"operator": {"enabled": True}, "imagePullSecrets": [{"name": "a"}, {"name": "b"}]}
+    (container,) = find(render(given), "Deployment", "vmafx-operator")["spec"]["template"]["spec"]["containers"]
+    assert from_environ(JobSettings, environment(container)).pull_secrets == ("a", "b")
 
 
 def test_agents_may_register_the_named_nodes_only() -> None:

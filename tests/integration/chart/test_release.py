@@ -117,6 +117,15 @@ def test_the_batch_job_and_its_check_run(release: Release) -> None:
     assert "this machine can score" in done.stdout
 
 
+def test_overridden_variables_are_installed_and_upgraded(release: Release) -> None:
+    """By server-side apply, which refuses a variable that is there twice."""
+    values = {"env": {"VMAFX_BACKEND": "auto"}, "extraEnv": [{"name": "HOME", "value": "/scratch/home"}]}
+    release.helm("install", release.name, str(CHART), "--server-side=true", values=values)
+    release.helm("upgrade", release.name, str(CHART), "--server-side=true", values={"env": {"VMAFX_BACKEND": "cpu"}})
+    path = "--output=jsonpath={.spec.template.spec.containers[0].env[?(@.name=='VMAFX_BACKEND')].value}"
+    assert release.kubectl("get", "deployment", "vmafx", path) == "cpu"
+
+
 def test_the_checks_find_what_does_not_answer(release: Release) -> None:
     values = {"operator": {"enabled": True}, "tests": {"timeoutSeconds": 10}, "pushgateway": {"enabled": True}}
     release.helm("install", release.name, str(CHART), values=values)

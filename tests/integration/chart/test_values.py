@@ -7,8 +7,11 @@ import pytest
 
 from tests.support.chart import CHART, VENDORS, WORKLOADS, environment, find, helm, pod_templates, refused, render
 from vmafx.devcluster import DevCluster
+from vmafx.scoring.media.policy import MediaPolicy
 
 GATEWAY = {"parentRefs": [{"name": "public"}], "enabled": True}
+SHARED = {"accessModes": ["ReadWriteMany"]}
+MUTUAL_TLS = {"tls": {"secretName": "tls"}, "clientCASecret": "ca"}
 DIGEST = f"sha256:{'a' * 64}"
 
 
@@ -48,6 +51,25 @@ DIGEST = f"sha256:{'a' * 64}"
         ({"ingress": {"enabled": True}}, "ingress.hosts is empty: name a host"),
         ({"workload": "Job", "httpRoute": GATEWAY}, "httpRoute.enabled needs a workload with a Service"),
         ({"agents": {"pools": {"a": {}}}}, "agents.pools needs the controller: set operator.enabled"),
+        (
+            {"controller": {"enabled": True, **MUTUAL_TLS}, "agents": {"pools": {"a": {}}}},
+            "with controller.clientCASecret, agents need a client certificate: set VMAFX_AGENT_CERT",
+        ),
+        (
+            {"operator": {"enabled": True}, "agents": {"pools": {"a": {"gpus": 2}}}},
+            "agents.pools.a.gpus is for the GPUs of a vendor: set agents.pools.a.vendor",
+        ),
+        ({"service": {"targetPort": 9090}}, "service.targetPort and service.grpcPort are both 9090"),
+        ({"service": {"port": 9090}}, "service.port and service.grpcPort are both 9090"),
+        ({"terminationGracePeriodSeconds": 3}, "terminationGracePeriodSeconds (3) is less than deployment.drainSec"),
+        ({"job": {"schedule": "x"}}, "at '/job/schedule': 'x' does not match pattern"),
+        ({"deployment": {"maxUnavailable": "abc"}}, "at '/deployment/maxUnavailable': 'abc' does not match pattern"),
+        ({"deployment": {"maxSurge": 0}}, "deployment.maxUnavailable and deployment.maxSurge are both 0"),
+        ({"deployment": {"maxSurge": "0%"}}, "deployment.maxUnavailable and deployment.maxSurge are both 0"),
+        (
+            {"monitoring": {"enabled": True, "serviceMonitor": {"interval": "5s"}}},
+            "monitoring.serviceMonitor.scrapeTimeout (10s) is longer than the interval (5s)",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused(values: dict[str, Any], error: str) -> None:
@@ -97,6 +119,10 @@ OPERATOR, CONTROLLER, SERVER = "deployment-vmafx-operator", "deployment-vmafx-co
             {"image": {"repository": "r.example/v", "tag": "1"}, "operator": {"image": {"tag": "1-operator"}}},
             "r.example/v:1-operator", "r.example/v:1", "r.example/v:1",
         ),
+        (
+            {"operator": {"image": {"tag": "dev-operator"}}, "gpu": {"vendor": "amd"}},
+            "vmafx-operator:dev-operator", "vmafx-operator:dev", "vmafx-operator:dev-rocm",
+        ),
         ({"image": {"repository": "r.example/v", "digest": DIGEST}}, *[f"r.example/v@{DIGEST}"] * 3),
     ],
 )  # fmt: skip
@@ -115,7 +141,7 @@ def test_nodes_and_agents_have_the_image_of_their_vendor(vendor: str, variant: s
             "a": {"gpuVendor": vendor, "capacity": 2, "labels": {"rack": "a"}},
             "b": {"gpuVendor": vendor, "image": "b:1"},
         },
-        "agents": {"pools": {"p": {"vendor": vendor, "gpus": 2}}},
+        "agents": {"pools": {"p": {"vendor": vendor} | ({"gpus": 2} if vendor != "cpu" else {})}},
     }
     manifests = render(given)
     image = f"vmafx-operator:dev{variant}"
@@ -124,10 +150,97 @@ def test_nodes_and_agents_have_the_image_of_their_vendor(vendor: str, variant: s
     secrets = {"imagePullSecrets": [{"name": "registry"}]}
     assert node["spec"] == {"gpuVendor": vendor, "capacity": 2, "image": image, "podTemplate": secrets}
     assert find(manifests, "VmafxNode", "b")["spec"]["image"] == "b:1"
-    (container,) = find(manifests, "Deployment", "vmafx-agent-p")["spec"]["template"]["spec"]["containers"]
+    (container,) = find(manifests, "StatefulSet", "vmafx-agent-p")["spec"]["template"]["spec"]["containers"]
     assert container["image"] == image
     gpus = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "gpu.intel.com/i915"}.get(vendor)
     assert container.get("resources", {}) == ({"limits": {gpus: "2"}} if gpus else {})
+
+
+def test_a_suffix_replaces_that_of_another_vendor() -> None:
+    given = {
+        "operator": {"enabled": True},
+        "image": {"tag": "1-cuda"},
+        "nodes": {"a": {"gpuVendor": "amd"}, "b": {"gpuVendor": "nvidia"}},
+        "agents": {"pools": {"p": {"vendor": "intel", "image": {"repository": "own"}}}},
+    }
+    manifests = render(given)
+    assert find(manifests, "VmafxNode", "a")["spec"]["image"] == "vmafx-operator:1-rocm"
+    assert find(manifests, "VmafxNode", "b")["spec"]["image"] == "vmafx-operator:1-cuda"
+    (container,) = find(manifests, "StatefulSet", "vmafx-agent-p")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "own:1-xpu"
+
+
+def test_agents_with_a_certificate_of_their_own_are_accepted_where_all_callers_need_one() -> None:
+    pool = {"env": {"VMAFX_AGENT_CERT": "/tls/tls.crt", "VMAFX_AGENT_KEY": "/tls/tls.key"}}
+    assert render({"controller": {"enabled": True, **MUTUAL_TLS}, "agents": {"pools": {"a": pool}}})
+
+
+@pytest.mark.parametrize(("secret", "protocol"), [("", "kubernetes.io/h2c"), ("tls", None)])
+def test_the_grpc_port_is_not_said_to_be_cleartext_with_tls(secret: str, protocol: str | None) -> None:
+    service = find(render({"tls": {"secretName": secret}}), "Service", "vmafx")
+    (port,) = [one for one in service["spec"]["ports"] if one["name"] == "grpc"]
+    assert port.get("appProtocol") == protocol
+
+
+def test_pods_may_be_killed_at_once() -> None:
+    manifests = render({"terminationGracePeriodSeconds": 0, "deployment": {"drainSeconds": 0}})
+    assert find(manifests, "Deployment", "vmafx")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 0
+
+
+@pytest.mark.parametrize("interval", ["30s", "1m30s", "1h", "10500ms"])
+def test_intervals_of_prometheus(interval: str) -> None:
+    monitoring = {"enabled": True, "serviceMonitor": {"interval": interval}}
+    (monitor,) = [one for one in render({"monitoring": monitoring}) if one["kind"] == "ServiceMonitor"]
+    assert monitor["spec"]["endpoints"][0]["interval"] == interval
+
+
+@pytest.mark.parametrize(
+    ("values", "alerts"),
+    [
+        ({"workload": "Job"}, None),
+        ({"workload": "Job", "operator": {"enabled": True}}, {"VmafxReconcileErrors"}),
+        (
+            {"workload": "Job", "controller": {"enabled": True}, "monitoring": {"enabled": True}},
+            {"VmafxControllerDown"},
+        ),
+        (
+            {"operator": {"enabled": True}, "monitoring": {"enabled": True}},
+            {"VmafxOperatorDown", "VmafxControllerDown", "VmafxServerRefusesRequests"},
+        ),
+        (
+            {"operator": {"enabled": True, "serviceMonitor": {"enabled": True}}},
+            {"VmafxOperatorDown", "VmafxServerRefusesRequests"},
+        ),
+    ],
+)
+def test_alerts_are_about_what_runs_and_is_scraped(values: dict[str, Any], alerts: set[str] | None) -> None:
+    monitoring = {**values.get("monitoring", {}), "prometheusRule": {"enabled": True}}
+    rules = [one for one in render({**values, "monitoring": monitoring}) if one["kind"] == "PrometheusRule"]
+    if alerts is None:
+        assert rules == []
+        return
+    (group,) = rules[0]["spec"]["groups"]
+    found = {rule["alert"] for rule in group["rules"]}
+    assert alerts <= found
+    down = {"VmafxOperatorDown", "VmafxControllerDown"}
+    assert found & down == alerts & down
+
+
+@pytest.mark.parametrize(
+    ("namespaced", "jobs", "all_namespaces"), [(False, True, True), (False, False, False), (True, True, False)]
+)
+def test_worker_pods_of_other_namespaces_reach_the_controller(
+    namespaced: bool, jobs: bool, all_namespaces: bool
+) -> None:
+    policy = {"enabled": True, "allow": {"jobs": jobs}}
+    manifests = render({"operator": {"enabled": True}, "namespaced": namespaced, "networkPolicy": policy})
+    for name in ("vmafx-controller", "vmafx-operator", "vmafx"):
+        (rule,) = find(manifests, "NetworkPolicy", name)["spec"]["ingress"]
+        assert ({"namespaceSelector": {}} in rule["from"]) == (all_namespaces and name == "vmafx-controller")
+
+
+def test_user_roles_come_with_the_controller_alone() -> None:
+    assert find(render({"controller": {"enabled": True}}), "ClusterRole", "vmafx-client")
 
 
 def test_the_intel_resource_reaches_the_workload_and_the_operator() -> None:
@@ -168,6 +281,65 @@ def test_volumes_and_their_variables() -> None:
     variables = environment(container)
     assert variables["VMAFX_MEDIA_ROOTS"] == "/corpus:/models"
     assert (variables["VMAFX_OUTPUT_DIR"], variables["VMAFX_MODEL_DIR"]) == ("/out", "/models")
+
+
+@pytest.mark.parametrize("size", ["", "1", "10k", "10M", "10G", "1.5Gi", "2T", "1Pi", "500Mi"])
+def test_a_size_of_the_scratch_volume_is_one_of_the_code(size: str) -> None:
+    manifests = render({"scratch": {"sizeLimit": size}})
+    (container,) = find(manifests, "Deployment", "vmafx")["spec"]["template"]["spec"]["containers"]
+    MediaPolicy.from_environ(environment(container))
+
+
+@pytest.mark.parametrize(
+    ("persistence", "strategy"),
+    [
+        ({}, "RollingUpdate"),
+        ({"enabled": True}, "Recreate"),
+        ({"enabled": True, "corpus": {"enabled": False}, "output": {"accessModes": ["ReadWriteOncePod"]}}, "Recreate"),
+        ({"enabled": True, "output": {"existingClaim": "mine"}, "corpus": {"enabled": False}}, "Recreate"),
+        ({"enabled": True, "output": {"enabled": False}, "corpus": {"accessModes": ["ReadOnlyMany"]}}, "RollingUpdate"),
+        ({"enabled": True, "output": SHARED, "corpus": SHARED}, "RollingUpdate"),
+    ],
+)
+def test_a_pod_does_not_wait_for_a_volume_of_the_pod_that_waits_for_it(
+    persistence: dict[str, Any], strategy: str
+) -> None:
+    spec = find(render({"persistence": persistence}), "Deployment", "vmafx")["spec"]
+    assert spec["strategy"]["type"] == strategy
+    rolling = {"maxUnavailable": 0, "maxSurge": 1}
+    assert spec["strategy"].get("rollingUpdate") == (rolling if strategy == "RollingUpdate" else None)
+
+
+def test_claims_of_the_mcp_server_have_the_annotations_and_the_retention_of_the_values() -> None:
+    state = {"whenDeleted": "Delete", "whenScaled": "Delete"}
+    values = {"workload": "StatefulSet", "persistence": {"enabled": True, "annotations": {"a": "b"}, "state": state}}
+    spec = find(render(values), "StatefulSet", "vmafx")["spec"]
+    (claim,) = spec["volumeClaimTemplates"]
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep", "a": "b"}
+    assert spec["persistentVolumeClaimRetentionPolicy"] == state
+
+
+def test_a_finished_batch_job_stays_so_that_an_upgrade_does_not_run_it_again() -> None:
+    (job,) = [one for one in render({"workload": "Job"}) if one["kind"] == "Job"]
+    assert "ttlSecondsAfterFinished" not in job["spec"]
+    (job,) = [
+        one for one in render({"workload": "Job", "job": {"ttlSecondsAfterFinished": 60}}) if one["kind"] == "Job"
+    ]
+    assert job["spec"]["ttlSecondsAfterFinished"] == 60
+
+
+def test_a_pool_of_agents_has_stable_names_or_a_pod_on_each_node() -> None:
+    """A VmafxNode has the name of its agent: a random name would leave an unhealthy VmafxNode after each update."""
+    name = f"vmafx-agent-a-{'0' * 47}"
+    pools = {"a": {"nodeNames": ["vmafx-agent-a-0", name[:63]]}, "b": {"kind": "DaemonSet"}}
+    manifests = render({"operator": {"enabled": True}, "agents": {"pools": pools}})
+    spec = find(manifests, "StatefulSet", "vmafx-agent-a")["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    (entry,) = [one for one in container["env"] if one["name"] == "VMAFX_AGENT_NAME"]
+    assert entry["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert find(manifests, "DaemonSet", "vmafx-agent-b")
+    error = refused({"operator": {"enabled": True}, "agents": {"pools": {"a": {"kind": "Deployment"}}}})
+    assert "at '/agents/pools/a/kind': value must be one of 'StatefulSet', 'DaemonSet'" in error
 
 
 def test_variables_keep_their_digits_and_the_direct_ones_win() -> None:

@@ -291,3 +291,9 @@ def test_weights_are_read_as_written(weights: tuple[WeightedTarget, ...]) -> Non
 @pytest.mark.parametrize("text", ["", ",", "a", "a=", "a=x", "a=1=2", "a=1;b=2"])
 def test_invalid_weights_are_none(text: str) -> None:
     assert parse_weights(text) == ()
+
+
+def test_images_are_pulled_with_the_secrets_of_the_operator() -> None:
+    options = ServingOptions("registry.example.com/serving:1", pull_secrets=("registry",))
+    assert manifest(options=options)["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert "imagePullSecrets" not in manifest()["spec"]["template"]["spec"]

@@ -76,16 +76,23 @@ annotations:
 {{- end }}
 
 {{- define "vmafx.defaultTag" -}}
-{{- coalesce .Values.image.tag .Values.operator.image.tag .Chart.AppVersion }}
+{{- coalesce .Values.image.tag (trimSuffix "-operator" .Values.operator.image.tag) .Chart.AppVersion }}
+{{- end }}
+
+{{/* That tag with the suffix of a vendor instead of that of another: (dict "root" $ "vendor" VENDOR). */}}
+{{- define "vmafx.vendorTag" -}}
+{{- $vendors := (include "vmafx.declared" .root | fromYaml).vendors }}
+{{- $tag := include "vmafx.defaultTag" .root }}
+{{- with (get $vendors .vendor | default dict).variant }}
+{{- range $vendors }}{{ $tag = trimSuffix .variant $tag }}{{ end }}
+{{- $tag = print (trimSuffix "-operator" $tag) . }}
+{{- end }}
+{{- $tag }}
 {{- end }}
 
 {{/* The image of what runs on the devices of a vendor, without an image of its own: (dict "root" $ "vendor" VENDOR). */}}
 {{- define "vmafx.vendorImage" -}}
-{{- $tag := include "vmafx.defaultTag" .root }}
-{{- $variant := "" }}
-{{- with index (include "vmafx.declared" .root | fromYaml).vendors .vendor }}{{ $variant = .variant }}{{ end }}
-{{- if and $variant (not (hasSuffix $variant $tag)) }}{{ $tag = print $tag $variant }}{{ end }}
-{{- include "vmafx.reference" (dict "repository" (include "vmafx.repository" .root) "tag" $tag "digest" .root.Values.image.digest) }}
+{{- include "vmafx.reference" (dict "repository" (include "vmafx.repository" .root) "tag" (include "vmafx.vendorTag" .) "digest" .root.Values.image.digest) }}
 {{- end }}
 
 {{- define "vmafx.reference" -}}

@@ -45,7 +45,7 @@ securityContext:
 {{- with .restartPolicy }}
 restartPolicy: {{ . }}
 {{- end }}
-terminationGracePeriodSeconds: {{ .grace | default 30 }}
+terminationGracePeriodSeconds: {{ ternary .grace 30 (hasKey . "grace") }}
 {{- with .values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}

@@ -60,7 +60,7 @@ spec:
 {{- end }}
 
 {{/*
-The names that the workload answers to, separated by commas, beside addresses, names without a dot, and those that end
+The names that the workload answers to, separated by commas, in addition to addresses, names without a dot, and those that end
 with .svc or .cluster.local.
 */}}
 {{- define "vmafx.hosts" -}}
@@ -141,6 +141,16 @@ with .svc or .cluster.local.
 {{- end }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* The names of the claims that only the Pods of one Kubernetes node can mount at a time, separated by commas. */}}
+{{- define "vmafx.exclusiveClaims" -}}
+{{- $names := list }}
+{{- range include "vmafx.claims" . | fromYamlArray }}
+{{- $modes := (index $.Values.persistence .name).accessModes }}
+{{- if not (or (has "ReadWriteMany" $modes) (and .readOnly (has "ReadOnlyMany" $modes))) }}{{ $names = append $names .claim }}{{ end }}
+{{- end }}
+{{- join ", " $names }}
 {{- end }}
 
 {{- define "vmafx.workloadMounts" -}}

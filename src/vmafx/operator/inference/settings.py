@@ -6,7 +6,7 @@ from vmafx.api.hardware import Vendor
 from vmafx.inference.gpu import GpuOptions, MemoryLabel
 from vmafx.inference.manifests import ServingOptions
 from vmafx.operator.inference.gateway import GatewayRef, parse_domain
-from vmafx.operator.settings import WORKER_IMAGE
+from vmafx.operator.settings import PULL_SECRETS, WORKER_IMAGE
 from vmafx.settings import Setting, Settings
 
 
@@ -15,6 +15,7 @@ class InferenceSettings(Settings):
 
     # fmt: off
     worker_image: Annotated[str, WORKER_IMAGE]
+    pull_secrets: Annotated[tuple[str, ...], PULL_SECRETS]
     serving_image: Annotated[str, Setting(
         "Image of inference services without spec.image. It must serve the model MODEL_REF over HTTP on the port PORT "
         "(default: the scoring server, `vmafx serve` in the image of VMAFX_WORKER_IMAGE).",
@@ -55,4 +56,5 @@ class InferenceSettings(Settings):
             gpu=GpuOptions(intel_device, memory),
             vmafx_image=self.worker_image,
             domain=self.domain if self.gateway is not None else "",
+            pull_secrets=self.pull_secrets,
         )

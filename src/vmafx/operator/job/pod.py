@@ -42,7 +42,7 @@ COMMAND = ("python3", "-I", "-m", "vmafx.worker.main")
 NO_SAMPLES = {SAMPLES_URL_VARIABLE: "", SAMPLES_TOKEN_VARIABLE: ""}
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 TERMINATION_GRACE = 30  # seconds
-MAX_SCRATCH_LIMIT = 1 << 59  # bytes; more is no limit, and workers could not read it
+MAX_SCRATCH_LIMIT = 1 << 59  # bytes; more is no limit
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 # Jobs leave an unreachable Kubernetes node after one minute instead of the default five.
 TOLERATIONS = [
@@ -60,6 +60,7 @@ class PodSettings(msgspec.Struct, frozen=True):
     memory_request: str = ""
     memory_limit: str = ""
     scratch_limit: str = ""
+    pull_secrets: tuple[str, ...] = ()
 
 
 def without_resources(settings: PodSettings) -> PodSettings:
@@ -86,7 +87,7 @@ def make_pod(
     overlay = node.spec.podTemplate or PodOverlay()
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        **restricted_pod(),
+        **restricted_pod(settings.pull_secrets),
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
         "tolerations": [*TOLERATIONS, *_plain(overlay.tolerations)],
         "volumes": _volumes(settings, overlay),

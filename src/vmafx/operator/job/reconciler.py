@@ -76,6 +76,7 @@ class JobReconciler:
             memory_request=settings.worker_memory_request,
             memory_limit=settings.worker_memory_limit,
             scratch_limit=settings.worker_scratch_limit,
+            pull_secrets=settings.pull_secrets,
         )
         samples = SampleVariables(context.trainings, SampleKeys(client), settings.controller_address)
         self._creator = PodCreator(client, self.pods, pod_settings, samples, context.clock)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from vmafx.api.units import quantity
 from vmafx.operator.job.external import poller
-from vmafx.operator.settings import WORKER_IMAGE, ControllerAddress
+from vmafx.operator.settings import PULL_SECRETS, WORKER_IMAGE, ControllerAddress
 from vmafx.settings import Setting
 
 
@@ -23,6 +23,7 @@ class JobSettings(ControllerAddress):
         default=poller.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=poller.parse_address,
     )]
     worker_image: Annotated[str, WORKER_IMAGE]
+    pull_secrets: Annotated[tuple[str, ...], PULL_SECRETS]
     # Enough for 1080p with the four threads of a job by default, and small, so that as many Pods as a node's capacity
     # fit. There is no limit by default: memory grows with threads and with the size of the picture (docs/sizing.md).
     worker_cpu_request: Annotated[str, Setting(

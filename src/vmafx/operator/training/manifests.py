@@ -36,10 +36,11 @@ Manifest = dict[str, Any]
 
 
 class TrainerOptions(msgspec.Struct, frozen=True):
-    """What all trainers have in common: the image, and variables such as VMAFX_INSECURE_REGISTRIES."""
+    """What all trainers have in common: image, variables such as VMAFX_INSECURE_REGISTRIES, Secrets to pull with."""
 
     image: str
     environment: dict[str, str] = {}
+    pull_secrets: tuple[str, ...] = ()
 
 
 def child_name(training: str) -> str:
@@ -122,7 +123,7 @@ def _pod_spec(training: TrainingView, options: TrainerOptions, storage: int) -> 
         items = [{"key": ".dockerconfigjson", "path": "config.json"}]
         volumes.append({"name": "registry", "secret": {"secretName": credentials.name, "items": items}})
     return {
-        **restricted_pod(),
+        **restricted_pod(options.pull_secrets),
         "serviceAccountName": name,
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
         "volumes": volumes,

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated
 
-from vmafx.operator.settings import WORKER_IMAGE
+from vmafx.operator.settings import PULL_SECRETS, WORKER_IMAGE
 from vmafx.operator.training.manifests import TrainerOptions
 from vmafx.settings import Setting, Settings, at_least
 from vmafx.training.address import TRAINER_ADDRESS
@@ -25,6 +25,7 @@ class TrainingSettings(Settings):
 
     # fmt: off
     worker_image: Annotated[str, WORKER_IMAGE]
+    pull_secrets: Annotated[tuple[str, ...], PULL_SECRETS]
     trainer_image: Annotated[str, Setting(
         "Image of trainers (default: that of VMAFX_WORKER_IMAGE).", variable="VMAFX_TRAINER_IMAGE",
     )]
@@ -42,4 +43,4 @@ class TrainingSettings(Settings):
 
     @property
     def options(self) -> TrainerOptions:
-        return TrainerOptions(self.trainer_image or self.worker_image, self.trainer_environment)
+        return TrainerOptions(self.trainer_image or self.worker_image, self.trainer_environment, self.pull_secrets)

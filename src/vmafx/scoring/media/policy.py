@@ -9,6 +9,7 @@ import msgspec
 
 from vmafx import settings
 from vmafx.api.restricted import SCRATCH_LIMIT_VARIABLE
+from vmafx.api.units import parse_bytes
 from vmafx.scoring.errors import BadInput, InputPart, NodeFault
 from vmafx.scoring.media.retry import RetryPolicy
 from vmafx.scoring.media.uri import SCHEMES
@@ -22,7 +23,7 @@ CLOUD_IDENTITY = "VMAFX_MEDIA_CLOUD_IDENTITY"
 FETCH_SECONDS = "VMAFX_MEDIA_FETCH_SECONDS"
 DOCKER_CONFIG = Path("~/.docker")
 NO_QUOTA = ScratchQuota()
-_UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
+_UNITS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
 def _parse_schemes(text: str) -> frozenset[str]:
@@ -59,15 +60,8 @@ def parse_registries(text: str) -> frozenset[str]:
     return registries
 
 
-def _parse_size(text: str) -> int:
-    match = re.fullmatch(r"([1-9][0-9]{0,17})(|Ki|Mi|Gi|Ti)", text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a size such as 10Gi, 500Mi or a number of bytes")
-    return int(match[1]) << _UNITS[match[2]]
-
-
 def _parse_quota(text: str) -> ScratchQuota:
-    return NO_QUOTA if text == "0" else ScratchQuota(_parse_size(text))
+    return NO_QUOTA if text == "0" else ScratchQuota(parse_bytes(text))
 
 
 class JobMediaSettings(Settings):
@@ -110,7 +104,7 @@ class MediaPolicy(Settings):
     )] = False
     max_bytes: Annotated[int, Setting(
         "Maximum size of a clip, such as `10Gi`, `500Mi` or a number of bytes.", default="64Gi",
-        variable="VMAFX_MEDIA_MAX_BYTES", parse=_parse_size,
+        variable="VMAFX_MEDIA_MAX_BYTES", parse=parse_bytes,
     )] = 64 << 30
     quota: Annotated[ScratchQuota, Setting(
         "Maximum size of all downloads of a job, or of one `vmafx score`, at the same time; 0 for none. In a worker"
@@ -190,7 +184,7 @@ class MediaPolicy(Settings):
 def format_size(size: int) -> str:
     """A size in bytes with a binary unit, such as `1.5 GiB`."""
     for unit, shift in reversed(_UNITS.items()):
-        if shift and size >= 1 << shift:
+        if size >= 1 << shift:
             return f"{size / (1 << shift):.4g} {unit}B"
     return f"{size} bytes"
 

@@ -266,3 +266,15 @@ async def test_the_namespace_rejects_other_pods(client: Client, restricted: str)
     loose["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     with pytest.raises(Forbidden, match="restricted"):
         await create(client, loose, restricted)
+
+
+def test_images_are_pulled_with_the_secrets_of_the_operator_unless_the_node_names_some() -> None:
+    secrets = from_environ(JobSettings, {"VMAFX_IMAGE_PULL_SECRETS": "registry, mirror.example"}).pull_secrets
+    settings = PodSettings(SETTINGS.image, pull_secrets=secrets)
+    spec = make_pod(job("media"), node(), 0, settings)["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "registry"}, {"name": "mirror.example"}]
+    overlay = msgspec.convert({"imagePullSecrets": [{"name": "own"}]}, PodOverlay)
+    spec = make_pod(job("media"), node(podTemplate=overlay), 0, settings)["spec"]
+    assert list(spec["imagePullSecrets"]) == [{"name": "own"}]
+    with pytest.raises(InvalidSetting, match="VMAFX_IMAGE_PULL_SECRETS: 'No' is not the name of a Secret"):
+        from_environ(JobSettings, {"VMAFX_IMAGE_PULL_SECRETS": "No"})

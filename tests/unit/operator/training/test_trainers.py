@@ -222,11 +222,15 @@ def test_the_image_of_trainers_is_that_of_workers_unless_set() -> None:
 
 
 def test_variables_of_trainers_are_settings_of_the_operator() -> None:
-    given = {"VMAFX_TRAINER_ENV": "VMAFX_INSECURE_REGISTRIES=a:1,b:2;SSL_CERT_FILE=/ca.pem"}
+    given = {
+        "VMAFX_TRAINER_ENV": "VMAFX_INSECURE_REGISTRIES=a:1,b:2;SSL_CERT_FILE=/ca.pem",
+        "VMAFX_IMAGE_PULL_SECRETS": "registry",
+    }
     options = from_environ(TrainingSettings, given).options
     assert options.environment == {"VMAFX_INSECURE_REGISTRIES": "a:1,b:2", "SSL_CERT_FILE": "/ca.pem"}
     training = TrainingView(MetaView("t", "films", "u"), VmafxModelTrainingSpec("vmaf_v0.6.1"))
     *_, deployment = manifests.children(training, options, 1 << 30, b"key")
+    assert deployment["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     variables = {entry["name"]: entry.get("value") for entry in container["env"]}
     assert variables["SSL_CERT_FILE"] == "/ca.pem"

@@ -50,7 +50,18 @@ def test_jobs_may_do_less_unless_the_node_allows_it() -> None:
     assert MediaPolicy.from_environ(allowed) == MediaPolicy(roots=(Path("/c"),))  # of a person on their own machine
 
 
-@pytest.mark.parametrize(("text", "size"), [("1", 1), ("2Ki", 2048), ("500Mi", 500 << 20), ("2Ti", 2 << 40)])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("2Ki", 2048),
+        ("500Mi", 500 << 20),
+        ("2Ti", 2 << 40),
+        ("10G", 10**10),
+        ("1.5Gi", 3 << 29),
+        ("1Pi", 1 << 50),
+    ],
+)
 def test_sizes_are_written_as_in_kubernetes(text: str, size: int) -> None:
     assert MediaPolicy.from_environ({"VMAFX_MEDIA_MAX_BYTES": text}).max_bytes == size
 

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from tests.support.commands import VMAFX
 from tests.support.image.archive import ImageArchive
 from tests.support.image.buildah import BuildFailed, missing_requirement
 from tests.support.image.container import DATA, USER, Container
-from tests.support.image.network import SETTINGS, debian_mirrors, pip_settings, write_home
+from tests.support.image.network import SETTINGS, debian_mirrors, pip_settings, public_mirrors, write_home
 from tests.support.project import ROOT
 from tests.support.video import lossless, scene
 from vmafx.cli.main import COMMANDS
@@ -36,7 +37,6 @@ pytestmark = [pytest.mark.image, pytest.mark.timeout(2400)]  # each variant is b
 
 ROLES = sorted(name for name, module in COMMANDS.items() if module == "roles")
 PACKAGES = "opt/vmafx/lib/python3.13/site-packages"
-PUBLIC = ("pypi.org", "pythonhosted.org", "debian.org", "pytorch.org")
 CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 LOAD_LIBRARIES = """
 import ctypes, os, pathlib, vmafx
@@ -255,21 +255,28 @@ def private_names() -> set[str]:
 
 
 def is_public(host: str) -> bool:
-    """Whether the host says nothing of this machine's network."""
+    """Whether the host says nothing of this machine's network: packages name it themselves, or debootstrap does."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return any(host == one or host.endswith(f".{one}") for one in PUBLIC)
+        return host in _named_by_packages() or host == urlsplit(public_mirrors().main).hostname
+
+
+@cache
+def _named_by_packages() -> set[str]:
+    """The hosts in the descriptions of the packages that are installed here."""
+    texts = (one.read_text("METADATA") or "" for one in distributions())
+    return {host for text in texts for host in re.findall(r"https?://([\w.-]+)", text)}
 
 
 def test_private_names_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "https://me:p%40ss@index.corp.example:8443/simple")
-    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://one.corp.example/ https://pypi.org/simple")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://one.corp.example/ https://github.com/simple")
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:3128")
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.corp.example:3128")
     expected = {"index.corp.example", "p%40ss", "p@ss", "one.corp.example", "proxy.corp.example"}
     assert expected <= private_names()
-    assert {"pypi.org", "127.0.0.1", "me"} & private_names() == set()
+    assert {"github.com", "127.0.0.1", "me"} & private_names() == set()
 
 
 def key(certificate: bytes) -> bytes:

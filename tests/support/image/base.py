@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tests.support.image.buildah import OPTIONS, Buildah
-from tests.support.image.network import PUBLIC_MIRROR, SOURCES, SUITE, debian_mirrors, sources
+from tests.support.image.network import SOURCES, SUITE, debian_mirrors, public_mirrors, sources
 from vmafx.devcluster.progress import ProgressReporter
 
 NAME = "docker.io/library/debian:trixie-slim"  # what FROM debian:trixie-slim means
@@ -51,7 +51,7 @@ def version() -> str:
 def slim(root: Path) -> None:
     """Make of a fresh system what Debian's slim images are."""
     (root / "etc/apt/sources.list").unlink()
-    (root / str(SOURCES).lstrip("/")).write_text(sources(PUBLIC_MIRROR))
+    (root / str(SOURCES).lstrip("/")).write_text(sources(public_mirrors()))
     (root / "etc/dpkg/dpkg.cfg.d/slim").write_text(NO_DOCUMENTATION)
     for pattern in UNWANTED:
         _run("rm", "-rf", *map(str, root.glob(pattern)))

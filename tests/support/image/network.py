@@ -27,7 +27,12 @@ class Mirrors(NamedTuple):
     security: str
 
 
-PUBLIC_MIRROR = Mirrors("http://deb.debian.org/debian", "http://deb.debian.org/debian-security")
+def public_mirrors() -> Mirrors:
+    """The mirrors of Debian that debootstrap uses unless told otherwise."""
+    program = shutil.which("debootstrap") or "/usr/sbin/debootstrap"
+    found = re.search(r'^DEF_MIRROR="([^"]+)"$', Path(program).read_text(), re.MULTILINE)
+    assert found, f"{program} has no default mirror"
+    return Mirrors(found[1], f"{found[1]}-security")
 
 
 def write_home(folder: Path) -> None:
@@ -59,9 +64,9 @@ def debian_mirrors() -> Mirrors:
 
     One with https is left out: the base has no certificates with which apt could verify it.
     """
-    system = platform.freedesktop_os_release()
+    system, public = platform.freedesktop_os_release(), public_mirrors()
     if system.get("ID") != "debian":
-        return PUBLIC_MIRROR
+        return public
     suite = system.get("VERSION_CODENAME", "")
     found: dict[str, str] = {}
     command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]
@@ -70,7 +75,7 @@ def debian_mirrors() -> Mirrors:
         release, _, uri = line.partition(" ")
         if uri.startswith("http://"):
             found.setdefault(release, uri.rstrip("/"))
-    return Mirrors(found.get(suite, PUBLIC_MIRROR.main), found.get(f"{suite}-security", PUBLIC_MIRROR.security))
+    return Mirrors(found.get(suite, public.main), found.get(f"{suite}-security", public.security))
 
 
 def sources(mirrors: Mirrors) -> str:

@@ -27,7 +27,8 @@ async def test_a_job_is_submitted_to_the_cluster_and_scored_there(
         (node,) = (await call(assistant, "list_nodes"))["nodes"]
         assert (node["name"], node["capacity"]) == ("pool", 2)
         job = await call(assistant, "submit_job", **uris(clips), pooling="min", priority=3)
-        assert (job["kind"], job["phase"]) == ("VmafxJob", "Pending")
+        assert job["kind"] == "VmafxJob"
+        assert job["phase"] in {"Pending", "Running"}  # the operator may have placed it already
         stored = await client.get(JOBS, ObjectKey(namespace, job["id"]))
         assert (stored.spec.priority, stored.spec.options is not None and stored.spec.options.pooling) == (3, "min")
         done = await call(assistant, "get_job", id=job["id"], wait=150)

@@ -9,6 +9,7 @@ import pytest
 from tests.e2e.clips import ClipServer, serve_clips
 from tests.e2e.cluster import Cluster, E2EError
 from tests.e2e.image import built_image
+from tests.e2e.product import score_here
 from tests.support.waiting import until
 
 _numbers = itertools.count(1)
@@ -34,6 +35,12 @@ def product_cluster(e2e_cluster: Cluster) -> Cluster:
 def clips(e2e_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClipServer]:
     with serve_clips(e2e_cluster, tmp_path_factory.mktemp("clips")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def score(clips: ClipServer) -> float:
+    """What `vmafx score` says of the clips on this machine."""
+    return score_here(clips.reference, clips.distorted)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.clips import ClipServer
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.network import CONTROL_PLANE
-from tests.e2e.product import START, Product, is_ready, score_here
+from tests.e2e.product import START, Product, is_ready
 from tests.support.waiting import until
 from vmafx.api.hardware import HARDWARE, Vendor
 from vmafx.devcluster.process import start_component
@@ -36,11 +36,6 @@ def product(product_cluster: Cluster) -> Iterator[Product]:
     product.pool(capacity=4)
     yield product
     product.remove()
-
-
-@pytest.fixture(scope="module")
-def score(clips: ClipServer) -> float:
-    return score_here(clips.reference, clips.distorted)
 
 
 def leader(product: Product) -> str:

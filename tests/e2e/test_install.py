@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.clips import FRAMES, ClipServer
 from tests.e2e.cluster import Cluster
 from tests.e2e.image import IMAGE
-from tests.e2e.product import PRIVATE, RELEASE, SMALL, START, Product, is_ready, score_here
+from tests.e2e.product import PRIVATE, RELEASE, SMALL, START, Product, is_ready
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.quick]
@@ -33,11 +33,6 @@ def product(product_cluster: Cluster, before: set[str]) -> Iterator[Product]:
     product.install()
     yield product
     product.remove()
-
-
-@pytest.fixture(scope="module")
-def score(clips: ClipServer) -> float:
-    return score_here(clips.reference, clips.distorted)
 
 
 def agent_of(product: Product) -> str:

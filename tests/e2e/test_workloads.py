@@ -18,7 +18,7 @@ import yaml
 from tests.e2e.clips import REFERENCE, ClipServer
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.images import pack
-from tests.e2e.product import PRIVATE, RELEASE, START, WORKLOAD, Product, score_here
+from tests.e2e.product import PRIVATE, RELEASE, START, WORKLOAD, Product
 from tests.support.project import ROOT
 from tests.support.pushgateway import PROGRAM, Pushgateway
 from tests.support.tune import encodes
@@ -26,11 +26,6 @@ from tests.support.tune import encodes
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 SUBCHART = ROOT / "deploy/helm/vmafx/charts/prometheus-pushgateway"
-
-
-@pytest.fixture(scope="module")
-def score(clips: ClipServer) -> float:
-    return score_here(clips.reference, clips.distorted)
 
 
 @contextmanager

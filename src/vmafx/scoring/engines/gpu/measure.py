@@ -66,18 +66,22 @@ class Meter:
         """`inputs` are descriptors of the reference's frames and of those of each clip; `results` are of files."""
         if self._device.type == "cpu":
             torch.set_num_threads(task.threads)
+        send(self._measure(task, inputs, results, send))
+
+    def _measure(self, task: MeasureTask, inputs: Sequence[int], results: Sequence[int], send: Send) -> Answer:
+        """The last answer."""
         try:
             pipeline = self._make_pipeline(task)
             send(Started())
             _Measuring(task.frames, pipeline, inputs, results, send).run()
         except DeviceMemoryFull:
             self._pipeline = self._fits = None
-            release_memory(self._device)
-            send(OutOfMemory(*free_memory(self._device)))
         except ResultsFailed as error:
-            send(ResultsNotWritten(str(error)))
+            return ResultsNotWritten(str(error))
         else:
-            send(Finished())
+            return Finished()
+        release_memory(self._device)  # now that no error refers to it
+        return OutOfMemory(*free_memory(self._device))
 
     def _make_pipeline(self, task: MeasureTask) -> Pipeline:
         """The one of the task before, if it has the right format and batches of full size."""

@@ -58,12 +58,23 @@ class Batch:
         self._sums = make_sums(frames, gain_limit, device)
         self._blurred = torch.zeros((size + 1, frames.height, frames.width), dtype=torch.uint16, device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
-        self.measured = self._measure()  # compiles the kernels
         if device.type == "cuda":
-            torch.cuda.synchronize(device)
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self.measured = self._measure()
+            self._graph = self._record(device)
+        else:
+            self.measured = self._measure()
+
+    def _record(self, device: torch.device) -> torch.cuda.CUDAGraph:
+        """The first run compiles the kernels and takes the memory, in which the second one is recorded.
+
+        Memory that a recording has taken itself would be lost if there is not enough of it.
+        """
+        graph, pool, stream = torch.cuda.CUDAGraph(), torch.cuda.MemPool(), torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream), torch.cuda.use_mem_pool(pool):
+            self._measure()
+        with torch.cuda.graph(graph, pool=pool.id, stream=stream):
+            self.measured = self._measure()
+        return graph
 
     def run(self) -> BatchSums:
         """Measures the frames in `luma`; the batch before had those before them."""

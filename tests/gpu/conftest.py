@@ -1,6 +1,9 @@
-"""Chooses how kernels run, before Triton is imported."""
+"""Chooses how kernels run, before Triton is imported, and shares the device among the processes of the tests."""
 
+import fcntl
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,3 +28,18 @@ torch.set_num_threads(1)  # each process of the tests
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     return torch.device({"sycl": "xpu", "cpu": "cpu"}.get(BACKEND, "cuda"))
+
+
+@pytest.fixture(autouse=True)
+def share_of_the_device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A test marked `whole_device` waits until no other test uses the device, and others wait for it."""
+    whole = request.node.get_closest_marker("whole_device") is not None
+    with _lock_file(tmp_path_factory).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if whole else fcntl.LOCK_SH)
+        yield
+
+
+def _lock_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all processes of a test run: the folder of a process of pytest-xdist is inside that of the run."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "device.lock"

@@ -9,6 +9,7 @@ from tests.gpu.measuring import frame_sums
 from tests.oracle.clips import Clip
 
 SIZES = [(64, 64), (97, 71), (257, 129), (640, 362), (1921, 1083)] if ON_DEVICE else [(64, 64), (97, 71)]
+RELATIVE = 2e-5  # a fifth of the bound on features
 pytestmark = pytest.mark.timeout(900)  # the interpreter takes a second or more for a kernel
 
 
@@ -23,12 +24,15 @@ def random_pair(size: tuple[int, int], bit_depth: int, frames: int = 2) -> tuple
 
 
 def assert_same(pair: tuple[Clip, Clip], gain_limit: float, device: torch.device) -> None:
-    """Where a sum is close to zero, logarithms of numbers next to 1 leave rounding errors, which differ by machine."""
+    """Machines differ in roundings of logarithms of numbers next to 1, and of squares of detail to fixed point.
+
+    These are much of a sum that is close to zero, or of the few pixels of a small band.
+    """
     fused, plain = (frame_sums(kind, pair, gain_limit, device) for kind in ("kernels", "plain"))
     width, height = pair[0].size
     per_pixel = 1e-8  # a hundredth of the bound on features, which are sums divided by sums over all pixels
-    np.testing.assert_allclose(fused.reference, plain.reference, 2e-6, per_pixel * width * height)
-    np.testing.assert_allclose(fused.distorted, plain.distorted, 2e-6, per_pixel * width * height)
+    np.testing.assert_allclose(fused.reference, plain.reference, RELATIVE, per_pixel * width * height)
+    np.testing.assert_allclose(fused.distorted, plain.distorted, RELATIVE, per_pixel * width * height)
     np.testing.assert_array_equal(fused.differences[1:], plain.differences[1:])
 
 

@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,13 +146,13 @@ class Bench:
         return max(float(((a - b) / b.abs().clamp_min(1e-9)).abs().max()) for a, b in pairs)
 
 
-def kernel_bytes(size: Size, bits: int, device: torch.device) -> int:
-    """Bytes of one pair of frames that kernels read or write, each tensor of a launch counted once."""
-    launch, total = fused.launch, 0
+def kernel_bytes(size: Size, bits: int, device: torch.device) -> Counter[str]:
+    """Bytes of one pair of frames that each kernel reads or writes, each tensor of a launch counted once."""
+    launch, counted = fused.launch, Counter[str]()
 
     def count(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
-        nonlocal total
-        total += sum(one.numel() * one.element_size() for one in arguments if isinstance(one, Tensor))
+        tensors = [one for one in arguments if isinstance(one, Tensor)]
+        counted[kernel.__name__] += sum(one.numel() * one.element_size() for one in tensors)
         launch(kernel, grid, *arguments, **constants)
 
     frames, kind = LumaFormat(*size, bits), torch.uint8 if bits == 8 else torch.uint16
@@ -165,11 +166,11 @@ def kernel_bytes(size: Size, bits: int, device: torch.device) -> int:
         sums.difference(blurred[:-1], blurred[1:])
     finally:
         fused.launch = launch
-    return total
+    return counted
 
 
 def kernel_times(bench: Bench, work: Callable[[int], object], frames: int) -> list[tuple[str, float]]:
-    """Microseconds per frame of each kernel, the longest first."""
+    """Seconds per frame of each kernel, the longest first."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         for number in range(ROTATED):
             work(number)
@@ -177,7 +178,7 @@ def kernel_times(bench: Bench, work: Callable[[int], object], frames: int) -> li
     totals: dict[str, float] = defaultdict(float)
     for event in profiled.key_averages():
         totals[event.key] += event.self_device_time_total
-    return sorted(((name, taken / ROTATED / frames) for name, taken in totals.items()), key=lambda item: -item[1])
+    return sorted(((name, taken / 1e6 / ROTATED / frames) for name, taken in totals.items()), key=lambda item: -item[1])
 
 
 class Files(NamedTuple):
@@ -190,36 +191,40 @@ class Files(NamedTuple):
 
 
 def encode(folder: Path, size: Size, frames: int) -> Files:
-    """A reference and eight encodes, in H.264."""
-    picture = f"testsrc2=size={size[0]}x{size[1]}:rate=30,noise=alls=12:allf=t"
-    reference, *distorted = folder / "reference.mp4", *(folder / f"crf{crf}.mp4" for crf in range(22, 46, 3))
-    for path, quality in ((reference, 12), *zip(distorted, range(22, 46, 3), strict=True)):
-        source = ("-f", "lavfi", "-i", picture) if path == reference else ("-i", str(reference))
+    """A reference and eight encodes, in H.264, with the bitrates of films: a little noise, as of a camera."""
+    picture = f"testsrc2=size={size[0]}x{size[1]}:rate=30,noise=alls=3:allf=t"
+    reference, distorted = folder / "reference.mp4", {folder / f"crf{crf}.mp4": crf for crf in range(22, 46, 3)}
+
+    def encoder(path: Path, quality: int, *source: str) -> "subprocess.Popen[bytes]":
         command = (imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", *source, "-frames:v", str(frames))
         coding = ("-pix_fmt", "yuv420p", "-c:v", "libx264", "-preset", "veryfast", "-crf", str(quality))
-        subprocess.run((*command, *coding, str(path)), check=True)
-    return Files(reference, distorted, frames, size)
+        return subprocess.Popen((*command, *coding, str(path)))
+
+    assert encoder(reference, 18, "-f", "lavfi", "-i", picture).wait() == 0
+    encoders = [encoder(path, quality, "-i", str(reference)) for path, quality in distorted.items()]
+    assert [one.wait() for one in encoders] == [0] * len(encoders)
+    return Files(reference, list(distorted), frames, size)
 
 
-async def decoding_fps(files: Files) -> float:
-    """Frames per second of both clips of a comparison, decoded at the same time by confined decoders, not measured."""
+async def decoding_fps(files: Files, clips: int) -> float:
+    """Distorted frames per second if confined decoders decode the reference and the clips at once, and nothing else."""
     scorer, options = Scorer(Engines()), ScoreOptions()
-    async with (
-        scorer.open(Source(str(files.reference)), "reference") as reference,
-        scorer.open(Source(str(files.distorted[0])), "distorted") as distorted,
-    ):
-        probed = await scorer.probe(reference, 1), await scorer.probe(distorted, 1)
-        plan, threads = make_plan(probed[0].clip, probed[1].clip, options), options.thread_count()
+    async with AsyncExitStack() as stack:
+        probed = []
+        for path in (files.reference, *files.distorted[:clips]):
+            clip = await stack.enter_async_context(scorer.open(Source(str(path)), "distorted"))
+            probed.append(await scorer.probe(clip, 1))
         started = time.perf_counter()
-        async with (
-            probed[0].decoder.decode(plan.reference, threads=threads, luma_only=True) as one,
-            probed[1].decoder.decode(plan.distorted, threads=threads, luma_only=True) as other,
-        ):
-            read = await asyncio.gather(*(asyncio.to_thread(_read_all, each.outputs[0]) for each in (one, other)))
+        reading = []
+        for one in probed:
+            conversion = make_plan(probed[0].clip, one.clip, options).distorted
+            decoding = one.decoder.decode(conversion, threads=options.thread_count(), luma_only=True)
+            reading.append(asyncio.to_thread(_read_all, (await stack.enter_async_context(decoding)).outputs[0]))
+        read = await asyncio.gather(*reading)
         seconds = time.perf_counter() - started
     width, height = files.size
-    assert read == [files.frames * width * height] * 2
-    return files.frames / seconds
+    assert read == [files.frames * width * height] * (clips + 1)
+    return files.frames * clips / seconds
 
 
 def _read_all(pipe: FileIO) -> int:
@@ -239,11 +244,11 @@ def hardware_decoding(files: Files, *arguments: str) -> str:
 
 
 async def file_fps(files: Files, engine: EngineKind, backend: Backend, clips: int) -> tuple[float, list[float]]:
-    """Distorted frames per second of the second of two runs, which has a device process, and the scores."""
+    """Distorted frames per second, and the scores. A device process is there already."""
     engines = Engines({**os.environ, ENGINE_VARIABLE: engine})
+    scorer = BatchScorer(Scorer(engines), ScoreOptions(backend=backend), parallel=clips)
     try:
-        scorer = BatchScorer(Scorer(engines), ScoreOptions(backend=backend), parallel=clips)
-        for _ in range(2):
+        for _ in range(1 if engine == "ffmpeg" else 2):
             started = time.perf_counter()
             distorted = [Source(str(path)) for path in files.distorted[:clips]]
             outcomes = await scorer.score(Source(str(files.reference)), distorted, lambda *_: None)
@@ -255,21 +260,26 @@ async def file_fps(files: Files, engine: EngineKind, backend: Backend, clips: in
     return files.frames * clips / seconds, scores
 
 
-def measure_files(backend: Backend, sizes: dict[str, Size], frames: int) -> None:
+def measure_files(backend: Backend, sizes: dict[str, Size], most: int) -> None:
+    smallest = min(width * height for width, height in sizes.values())
     for name, size in sizes.items():
+        frames = most * smallest // (size[0] * size[1])
         with tempfile.TemporaryDirectory() as folder:
             files = encode(Path(folder), size, frames)
-            alone = asyncio.run(decoding_fps(files))
-            print(f"{name} file: both clips decoded, not measured: {alone:.0f} fps", flush=True)
+            rates = [path.stat().st_size * 8 * 30 / frames / 1e6 for path in (files.reference, *files.distorted)]
+            print(f"{name} files of {frames} frames: {', '.join(f'{rate:.1f}' for rate in rates)} Mbit/s at 30 fps")
             if backend == "cuda":
                 print(f"{name} file: one clip on NVIDIA's decoder: {hardware_decoding(files)}")
                 print(f"{name} file: the same, confined: {hardware_decoding(files, 'confined')}", flush=True)
             libvmaf, expected = asyncio.run(file_fps(files, "ffmpeg", "cpu", 1))
             print(f"{name} file: libvmaf on the CPU {libvmaf:.0f} fps", flush=True)
             for clips in (1, *CLIPS):
+                alone = asyncio.run(decoding_fps(files, clips))
                 fps, scores = asyncio.run(file_fps(files, "torch", backend, clips))
                 print(
-                    f"{name} file: {clips} clips on {backend} {fps:.0f} fps, {fps / alone:.2f} of decoding", flush=True
+                    f"{name} file: {clips} clips on {backend} {fps:.0f} fps, {fps / libvmaf:.1f} of libvmaf, "
+                    f"{fps / alone:.2f} of decoding alone ({alone:.0f} fps)",
+                    flush=True,
                 )
             print(
                 f"{name} file: the score of the first clip differs by {abs(scores[0] - expected[0]):.5f} from libvmaf's"
@@ -287,9 +297,8 @@ def measure_frames(bench: Bench, sizes: dict[str, Size], batches: list[int]) -> 
                 fps = bench.speed(size, bits, batch).fps
                 text = f"{name} {bits} bit, batches of {batch}: {fps:.0f} fps (goal {GOALS.get(name, '-')})"
                 if on_gpu:
-                    text += (
-                        f", {fps * kernel_bytes(size, bits, bench.device) / bandwidth:.0%} of the bandwidth of a copy"
-                    )
+                    moved = kernel_bytes(size, bits, bench.device).total()
+                    text += f", {fps * moved / bandwidth:.0%} of the bandwidth of a copy"
                 print(text, flush=True)
         one = bench.speed(size, 8, BEST_BATCH).fps
         for clips in CLIPS:
@@ -301,8 +310,10 @@ def measure_frames(bench: Bench, sizes: dict[str, Size], batches: list[int]) -> 
         if on_gpu:
             for clips in (1, *CLIPS):
                 print(f"{name} 8 bit, {clips} clips: {bench.memory(size, 8, clips) >> 20} MiB of the device's memory")
+            read_or_written = kernel_bytes(size, 8, bench.device)
             for kernel, taken in kernel_times(bench, bench.speed(size, 8, BEST_BATCH).work, BEST_BATCH)[:16]:
-                print(f"  {name} {taken:8.1f} us/frame {kernel[:60]}")
+                share = f", {read_or_written[kernel] / bandwidth / taken:.0%}" if kernel in read_or_written else ""
+                print(f"  {name} {taken * 1e6:8.1f} us/frame{share} {kernel[:60]}")
 
 
 def main() -> None:
@@ -312,7 +323,9 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--batches", default="1,2,4,8,16")
-    parser.add_argument("--frames", type=int, default=600, help="of the clips that are decoded")
+    parser.add_argument(
+        "--frames", type=int, default=600, help="of the clips in files; fewer of larger ones, as many pixels"
+    )
     parser.add_argument("--only", choices=("frames", "files"))
     arguments = parser.parse_args()
     if arguments.device == "cuda" and not torch.cuda.is_available():

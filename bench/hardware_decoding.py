@@ -1,7 +1,7 @@
 """Decodes a file on NVIDIA's decoder, to compare with decoding on the CPU: `hardware_decoding.py FILE [confined]`.
 
-Prints frames per second, or why the decoder cannot be used. With `confined`, the process first locks itself in as the
-decoders of vmafx do.
+Prints frames per second after the first, or why the decoder cannot be used. With `confined`, the process first locks
+itself in as the decoders of vmafx do.
 """
 
 import sys
@@ -23,11 +23,13 @@ def main(path: str, confined: bool) -> None:
         if confined:
             limit_resources(MEMORY)
             print(confine().describe())
-        started = time.perf_counter()
         try:
             hardware = HWAccel("cuda", allow_software_fallback=False)
             with av.open(clip, "r", hwaccel=hardware) as container:
-                frames = len([None for _ in container.decode(video=0)])
+                decoded = container.decode(video=0)
+                next(decoded)  # when the decoder has started
+                started = time.perf_counter()
+                frames = len([None for _ in decoded])
         except (av.FFmpegError, RuntimeError, OSError) as error:
             print(f"cannot decode on the GPU: {type(error).__name__}: {error}")
         else:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,15 +97,25 @@ def test_without_memory_for_single_frames_the_task_is_given_up(
 def test_memory_that_is_full_later_ends_the_task(
     error: RuntimeError, device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise error
+    submitted: list[weakref.ref[Pipeline]] = []
+    kept: list[Pipeline | None] = []
+
+    def full(pipeline: Pipeline, _slot: int) -> None:
+        submitted.append(weakref.ref(pipeline))
+        raise type(error)(*error.args)  # a new one: an error keeps the variables of where it was raised
+
+    def free(_: torch.device) -> tuple[int, int]:
+        kept.append(submitted[0]())
+        return 0, 0
 
     meter = Meter(device)
     with monkeypatch.context() as patched:
         patched.setattr(Pipeline, "submit", full)
+        patched.setattr(measure, "free_memory", free)
         answers, _ = measured(device, tmp_path, meter)
     assert isinstance(answers[0], Started)
     assert isinstance(answers[-1], OutOfMemory)
+    assert kept == [None]  # what it took is given back before the free memory is read
     assert isinstance(measured(device, tmp_path, meter)[0][-1], Finished)
 
 

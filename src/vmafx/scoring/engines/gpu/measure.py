@@ -71,16 +71,14 @@ class Meter:
     def _measure(self, task: MeasureTask, inputs: Sequence[int], results: Sequence[int], send: Send) -> Answer:
         """The last answer."""
         try:
-            pipeline = self._make_pipeline(task)
-            send(Started())
-            _Measuring(task.frames, pipeline, inputs, results, send).run()
+            _Measuring(task.frames, self._make_pipeline(task), inputs, results, send).run()
         except DeviceMemoryFull:
             self._pipeline = self._fits = None
         except ResultsFailed as error:
             return ResultsNotWritten(str(error))
         else:
             return Finished()
-        release_memory(self._device)  # now that no error refers to it
+        release_memory(self._device)  # now that no variable and no error refers to it
         return OutOfMemory(*free_memory(self._device))
 
     def _make_pipeline(self, task: MeasureTask) -> Pipeline:
@@ -199,6 +197,7 @@ class _Measuring:
 
     def run(self) -> None:
         """Raises DeviceMemoryFull, and ResultsFailed if results cannot be written."""
+        self._send(Started())
         try:
             with memory_errors():
                 self._measure_batches()

@@ -66,7 +66,8 @@ class Batch:
     def _record(self, device: torch.device) -> torch.cuda.CUDAGraph:
         """The first run compiles the kernels and takes the memory, in which the second one is recorded.
 
-        Memory that a recording has taken itself would be lost if there is not enough of it.
+        Memory that a recording has taken itself would be lost if there is not enough of it. The graph takes memory of
+        its own when it runs first, so it does that here, where a batch that does not fit can be halved.
         """
         graph, pool, stream = torch.cuda.CUDAGraph(), torch.cuda.MemPool(), torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
@@ -74,6 +75,8 @@ class Batch:
             self._measure()
         with torch.cuda.graph(graph, pool=pool.id, stream=stream):
             self.measured = self._measure()
+        graph.replay()
+        torch.cuda.synchronize(device)
         return graph
 
     def run(self) -> BatchSums:

@@ -71,7 +71,7 @@ def test_a_gpu_job_lands_on_the_node_that_offers_the_device(
     # The Pod of a failed attempt is deleted.
     events = product.get("events", f"--field-selector=involvedObject.name={job}-0,reason=Scheduled")["items"]
     assert [one["message"].rpartition(" to ")[2] for one in events] == ["node-2"]
-    assert hardware.backend in product.job(job)["message"]
+    assert f"the backend {hardware.backend} ({hardware.device})" in product.job(job)["message"]
 
 
 def test_another_leader_takes_over_while_a_job_runs(product: Product, clips: ClipServer, score: float) -> None:

@@ -24,18 +24,20 @@ class Hardware(ApiModel):
     """The backend of a vendor's devices, and the resource that a Pod requests to get one."""
 
     backend: Backend
+    device: str  # for people
     resource: str | None = None  # in a Pod's limits; None if no resource is needed or none exists
     cpu_rank: int = 0  # CPU jobs prefer nodes with a lower rank, to leave GPUs to other jobs
 
 
 # A job without a backend prefers the vendors in this order.
 HARDWARE: dict[Vendor, Hardware] = {
-    "nvidia": Hardware("cuda", "nvidia.com/gpu", 3),
-    "amd": Hardware("hip", "amd.com/gpu", 2),
-    "intel": Hardware("sycl", "gpu.intel.com/i915", 1),
-    "apple": Hardware("metal", None, 4),
-    "cpu": Hardware("cpu"),
+    "nvidia": Hardware("cuda", "an NVIDIA GPU", "nvidia.com/gpu", 3),
+    "amd": Hardware("hip", "an AMD GPU", "amd.com/gpu", 2),
+    "intel": Hardware("sycl", "an Intel GPU", "gpu.intel.com/i915", 1),
+    "apple": Hardware("metal", "an Apple GPU", None, 4),
+    "cpu": Hardware("cpu", "a CPU"),
 }
+DEVICES: dict[str, str] = {hardware.backend: hardware.device for hardware in HARDWARE.values()}
 INTEL_DEVICE = HARDWARE["intel"].resource or ""  # of the i915 driver; gpu.intel.com/xe for the xe driver
 
 

@@ -16,6 +16,7 @@ import pytest
 from tests.support.commands import Terminal
 from tests.support.project import ROOT
 from tests.support.video import ffmpeg, long_clip, lossless, scene
+from vmafx.api.hardware import DEVICES
 from vmafx.scoring.result import Report
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
@@ -27,7 +28,7 @@ NOT_FFMPEG = (
 
 NO_TORCH = "torch is not installed: pip install 'vmafx[gpu]'"
 NO_ENGINE = (
-    "this machine has no engine for the backend {}: torch is not installed: pip install 'vmafx[gpu]'; or use the"
+    "this machine has no engine for the backend {} ({}): torch is not installed: pip install 'vmafx[gpu]'; or use the"
     " backend cpu, or leave it unset"
 )
 
@@ -332,7 +333,7 @@ def test_a_backend_that_is_named_is_never_replaced(
     found = json.loads(done.stdout)
     if missing:
         assert (done.returncode, found["error"]["kind"], found.get("score")) == (3, "NodeFault", None)
-        assert done.stderr == f"error: {NO_ENGINE.format(missing)}\n"
+        assert done.stderr == f"error: {NO_ENGINE.format(missing, DEVICES[missing])}\n"
     else:
         assert (done.returncode, found["engine"]["backend"]) == (0, "cpu")
         assert found["engine"]["decoder"].startswith("PyAV ")

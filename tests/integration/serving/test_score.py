@@ -296,7 +296,7 @@ async def test_a_server_whose_model_is_missing_is_not_ready_and_one_with_an_unkn
 async def test_a_server_without_an_engine_for_its_backend_ends(tmp_path: Path) -> None:
     """It would score on another one otherwise, as on the CPU of a machine whose GPU was asked for."""
     message = await refusal_to_start(ServeProcess(tmp_path), VMAFX_BACKEND="cuda")
-    assert "this machine has no engine for the backend cuda: torch is not installed" in message
+    assert "this machine has no engine for the backend cuda (an NVIDIA GPU): torch is not installed" in message
 
 
 async def refusal_to_start(server: ServeProcess, **variables: str) -> str:
@@ -314,4 +314,4 @@ async def test_the_backend_of_the_server_is_that_of_its_requests(tmp_path: Path,
         assert (await server.score(clips / "reference.mkv", clips / "distorted.mp4")).status == 200
         reply = await server.score(clips / "reference.mkv", clips / "distorted.mp4", backend="hip")
         assert reply.status == 422
-        assert "this machine has no engine for the backend hip: torch is not installed" in reply.json()["message"]
+        assert "no engine for the backend hip (an AMD GPU): torch is not installed" in reply.json()["message"]

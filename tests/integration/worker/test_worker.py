@@ -14,7 +14,7 @@ import pytest
 from tests.support.video import FFMPEG
 from tests.support.waiting import until
 from tests.support.worker_command import VMAFX, Worker, attempt
-from vmafx.api.hardware import Backend
+from vmafx.api.hardware import DEVICES, Backend
 from vmafx.api.scoring import ScoringOptions
 from vmafx.cores import share_of_cores
 from vmafx.jobs.attempt import AttemptSpec
@@ -143,7 +143,7 @@ def test_the_threads_of_the_job_override_those_of_the_node(worker: Worker, worke
     assert (code, result.fault) == (4, "NodeFault")
 
 
-NO_ENGINE = "this machine has no engine for the backend {}: torch is not installed: pip install 'vmafx[gpu]'"
+NO_ENGINE = "this machine has no engine for the backend {} ({}): torch is not installed: pip install 'vmafx[gpu]'"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_the_backend_of_the_job_overrides_that_of_the_node_and_is_never_replaced
         assert (code, result.fault, result.frames) == (0, None, 12)
     else:
         assert (code, result.fault, result.score) == (4, "NodeFault", None)
-        assert NO_ENGINE.format(missing) in (result.message or "")
+        assert NO_ENGINE.format(missing, DEVICES[missing]) in (result.message or "")
 
 
 def test_an_unknown_backend_is_a_node_fault(worker: Worker, worker_clips: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Protocol
 
 import msgspec
 
-from vmafx.api.hardware import Backend
+from vmafx.api.hardware import DEVICES, Backend
+from vmafx.scoring.errors import NodeFault
 from vmafx.scoring.models import VmafModel
 from vmafx.scoring.result import Column, EngineFacts, FrameNumbers
 
@@ -129,3 +130,8 @@ class SeparateClips:
 
     def leave(self, _clip: int) -> None:
         """No clip waits for another one."""
+
+
+def no_engine(backend: Backend, why: str) -> NodeFault:
+    """Another machine may have the device, or what its engine needs."""
+    return NodeFault(f"this machine has no engine for the backend {backend} ({DEVICES[backend]}): {why}")

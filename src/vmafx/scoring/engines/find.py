@@ -15,7 +15,7 @@ import msgspec
 from vmafx.api.hardware import BACKENDS, HARDWARE, Backend
 from vmafx.api.scoring import DEFAULT_MODEL
 from vmafx.logs import log
-from vmafx.scoring.engines.engine import Engine, FrameFormat, Measurement, Run
+from vmafx.scoring.engines.engine import Engine, FrameFormat, Measurement, Run, no_engine
 from vmafx.scoring.engines.ffmpeg import find_ffmpeg, inspect_build
 from vmafx.scoring.engines.libvmaf import FILTERS, LibvmafEngine
 from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
@@ -73,7 +73,7 @@ class Engines:
         backend = backend or self._default
         if backend is not None and (missing := self._missing(backend)):
             other = "; or use the backend cpu, or leave it unset" if backend != "cpu" else ""
-            raise NodeFault(f"this machine has no engine for the backend {backend}: {missing}{other}")
+            raise no_engine(backend, f"{missing}{other}")
 
     async def choose(self, backend: Backend | None = None, measurement: Measurement | None = None) -> Engine:
         """The engine for a backend; without one, that of the default.
@@ -167,10 +167,7 @@ class Engines:
         ffmpeg = await find_ffmpeg(self._environ)
         name = FILTERS[backend].name
         if backend != "cpu" and name not in (await inspect_build(ffmpeg)).filters:
-            raise NodeFault(
-                f"this machine has no engine for the backend {backend}: {ffmpeg.path} has no filter {name}"
-                f" ({ENGINE_VARIABLE} is ffmpeg)"
-            )
+            raise no_engine(backend, f"{ffmpeg.path} has no filter {name} ({ENGINE_VARIABLE} is ffmpeg)")
         return LibvmafEngine(ffmpeg, backend, self._environ)
 
 

@@ -173,7 +173,7 @@ async def test_a_backend_without_an_engine_fails_the_job_and_its_message_says_so
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "RetriesExhausted")
     assert (job.status.assignedNode, job.status.score, fleet.kubelet.started) == ("gpu", None, ["gpu-0"])
-    assert "NodeFault: this machine has no engine for the backend cuda: torch is not installed" in (
+    assert "NodeFault: this machine has no engine for the backend cuda (an NVIDIA GPU): torch is not installed" in (
         job.status.message or ""
     )
 

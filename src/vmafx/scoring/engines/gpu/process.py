@@ -15,6 +15,7 @@ import msgspec
 from vmafx.api.hardware import DEVICE_VARIABLES, Backend
 from vmafx.process.child import child, exit_description, python_command
 from vmafx.scoring.cache import default_cache_folder
+from vmafx.scoring.engines.engine import no_engine
 from vmafx.scoring.engines.gpu.messages import MAX_PACKET, Answer, DeviceReady, DeviceSetup, MeasureTask, Unusable
 from vmafx.scoring.engines.raw_frames import MAX_LINES, read_lines
 from vmafx.scoring.errors import EngineFailure, NodeFault, ScoringError, spawn_errors_as_node_fault
@@ -65,12 +66,12 @@ class DeviceProcess:
                 answer = await self.receive()
         except TimeoutError:
             why = f"torch found no device within {START_TIMEOUT:.0f} s"
-            raise NodeFault(f"this machine has no engine for the backend {backend}: {why}") from None
+            raise no_engine(backend, why) from None
         except ScoringError as failure:  # before any task: the cause is this machine
-            raise NodeFault(f"this machine has no engine for the backend {backend}: {failure}") from failure
+            raise no_engine(backend, str(failure)) from failure
         if not isinstance(answer, DeviceReady):
             why = answer.why if isinstance(answer, Unusable) else "the device process sent no valid answer"
-            raise NodeFault(f"this machine has no engine for the backend {backend}: {why}")
+            raise no_engine(backend, why)
         self.ready = answer
 
     def send(self, task: MeasureTask, descriptors: Sequence[int]) -> None:

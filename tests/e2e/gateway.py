@@ -6,6 +6,7 @@ As a program: `python -m tests.e2e.gateway KUBECONFIG FOLDER`.
 import asyncio
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from vmafx.devcluster.progress import PlainProgress
 from vmafx.kube import Client, load_config
 
 NAME, ADDRESS = str(GATEWAY), f"{CONTROL_PLANE}:{HTTP_PORT}"
-START = 180  # seconds, on a busy machine
+START, STOP = 180, 60  # seconds, on a busy machine
 LOG_LINES = 60
 READY = "the gateway is ready"
 
@@ -47,7 +48,7 @@ class ClusterGateway:
 def serve_gateway(cluster: Cluster) -> Iterator[ClusterGateway]:
     """Run a gateway that accepts routes of all namespaces, until the end of the block. Then its kinds are gone too."""
     files = find_envoy_gateway(PlainProgress())
-    folder = cluster.folder / "gateway"
+    folder = Path(tempfile.mkdtemp(prefix="gateway-", dir=cluster.folder))
     gateway = ClusterGateway(folder)
     line = cluster.command([sys.executable, "-m", "tests.e2e.gateway", str(cluster.folder / ADMIN), str(folder)])
     process = start_component("gateway", line, cluster.folder, tethered=True, variables={"PYTHONPATH": str(ROOT)})
@@ -66,7 +67,7 @@ def serve_gateway(cluster: Cluster) -> Iterator[ClusterGateway]:
         yield gateway
         _delete_gateway(cluster)  # while Envoy Gateway runs, which deletes what it has created
     finally:
-        process.stop()
+        process.stop(STOP)
     names = (crd["metadata"]["name"] for crd in files.crds())
     cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=90s")
     cluster.kubectl("delete", "crd", *names, "--timeout=90s")

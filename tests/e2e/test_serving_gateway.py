@@ -60,12 +60,12 @@ def test_a_service_scores_through_a_gateway_while_its_canary_changes(
     def is_split(weight: float) -> bool:
         """Whether the gateway has the weight: it applies a route a little after it has accepted it."""
         probes = service.ask(PROBES)
-        tolerance = PROBES_TOLERANCE if 0 < weight < 100 else 0
-        return not probes.failed and abs(probes.percent(CANARY) - weight) <= tolerance
+        assert probes.failed == []
+        return abs(probes.percent(CANARY) - weight) <= (PROBES_TOLERANCE if 0 < weight < 100 else 0)
 
     service.create(modelRef=PRIMARY, replicas=2)
     assert service.status["url"] == f"http://house.{product.namespace}.{DOMAIN}"
-    until(lambda: is_split(0), "the gateway routes to the primary")
+    until(lambda: not service.ask(PROBES).failed, "the gateway routes to the service")
     with service.scoring() as scored:
         service.change(canary={"modelRef": CANARY, "weight": FIRST_WEIGHT})
         until(lambda: is_split(FIRST_WEIGHT), "the canary receives its weight")

@@ -13,6 +13,7 @@ from tests.e2e.cluster.errors import UNSUITABLE, MachineUnsuitable
 from tests.e2e.cluster.requirements import check_machine, install_packages, missing_packages
 from tests.e2e.image import built_image
 from tests.support.chart import helm_path
+from tests.support.gateway.build import find_envoy_gateway
 from tests.support.image.buildah import BuildFailed, missing_requirement
 from tests.support.project import ROOT
 from vmafx.devcluster.errors import DevClusterError
@@ -35,6 +36,7 @@ def main(arguments: list[str]) -> int:
         # Before the tests, which have a time limit.
         find_binaries(progress)
         helm_path()
+        find_envoy_gateway(progress)
         built_image(progress=progress)
     except MachineUnsuitable as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201

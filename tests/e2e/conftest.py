@@ -67,4 +67,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         except (E2EError, OSError, subprocess.TimeoutExpired) as error:
             shown = f"the cluster does not answer: {error}"
         report.sections.append(("Namespace of the test", shown))
+    if report.failed and (gateway := arguments.get("gateway")):
+        report.sections.append(("Gateway", gateway.logs()))
     return report

@@ -62,7 +62,12 @@ class Product:
         self.helm("uninstall", RELEASE, "--ignore-not-found", "--wait", f"--timeout={START}")
 
     def remove(self) -> None:
-        """Delete the release and the namespace. VmafxJobs go first: nothing else deletes their Pods at once."""
+        """Delete the release and the namespace.
+
+        Jobs, services and trainings go first, with their Pods: for Pods that end, the deletion of a namespace waits
+        half a minute.
+        """
+        self.kubectl("delete", "vmjob,zis,vmtrain", "--all", "--cascade=foreground", "--timeout=120s")
         self.uninstall()
         self.cluster.kubectl("delete", "namespace", self.namespace, "--timeout=120s", timeout=150)
 

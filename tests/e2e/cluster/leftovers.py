@@ -76,10 +76,12 @@ class RunFolder:
             if time.monotonic() > deadline:
                 raise E2EError(f"processes of {self.path.name} do not end: see cgroup.procs below {left[0]}")
             time.sleep(0.05)
-        while self.path.exists():  # a process that is about to end may still write
-            shutil.rmtree(self.path, ignore_errors=True)
+        shutil.rmtree(self.path, ignore_errors=True)  # with the files of images, which takes long on a busy disk
+        deadline = time.monotonic() + END_TIMEOUT
+        while self.path.exists():  # a process that was about to end has written something
             if time.monotonic() > deadline:
                 raise E2EError(f"cannot remove {self.path}")
+            shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
     def _cgroup(self, hierarchy: Path) -> Path:

@@ -192,9 +192,12 @@ def test_the_table_of_gpus() -> None:
 
 
 def test_the_gateway_of_the_page_is_the_one_of_the_settings() -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    gateway = yaml.safe_load(text)
-    (setting,) = [row[1] for row in rows("Variable") if row[0] == "`VMAFX_SERVING_GATEWAY`"]
+    gateway, policy = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+    (target,) = policy["spec"]["targetRefs"]
+    assert (policy["metadata"]["namespace"], target["kind"], target["name"]) == (
+        gateway["metadata"]["namespace"], gateway["kind"], gateway["metadata"]["name"],
+    )  # fmt: skip
+    (setting,) = [row[2] for row in rows("Variable") if row[0] == "`VMAFX_SERVING_GATEWAY`"]
     expected = GatewayRef(gateway["metadata"]["namespace"], gateway["metadata"]["name"])
     assert GatewayRef.parse(setting.strip("`")) == expected
 

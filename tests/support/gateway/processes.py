@@ -1,7 +1,8 @@
-"""Envoy Gateway and Envoy as processes, for a cluster without kubelets.
+"""Envoy Gateway and Envoy as processes, without containers.
 
 Envoy Gateway runs with its Kubernetes provider and creates a Deployment for Envoy. This module starts Envoy with the
-arguments of that Deployment, changed only where they name files and hosts of a container.
+arguments of that Deployment, changed only where they name files and hosts of a container. The Deployment's Pod has a
+scheduler that does not exist, so that real kubelets leave it alone.
 """
 
 import asyncio
@@ -101,7 +102,12 @@ class GatewayProcesses:
         await self._wait(lambda: _responds("http://127.0.0.1:8081/readyz"), "Envoy Gateway is ready")
 
     async def _create_gateway(self) -> None:
-        provider = {"type": "Kubernetes", "kubernetes": {"envoyService": {"type": "ClusterIP"}}}
+        patch = {"spec": {"template": {"spec": {"schedulerName": "none"}}}}
+        kubernetes = {
+            "envoyService": {"type": "ClusterIP"},
+            "envoyDeployment": {"patch": {"type": "StrategicMerge", "value": patch}},
+        }
+        provider = {"type": "Kubernetes", "kubernetes": kubernetes}
         await self._create(PROXIES, {"provider": provider, "telemetry": {"accessLog": {"disable": True}}})
         reference = {"group": PROXIES.group, "kind": PROXIES.kind, "namespace": NAMESPACE, "name": GATEWAY.name}
         await self._create(CLASSES, {"controllerName": CONTROLLER, "parametersRef": reference})

@@ -28,7 +28,7 @@ from vmafx.runtime.status import StatusWriter, changed_fields
 
 ENDPOINTS_CHECK_INTERVAL = 0.5  # seconds
 RETRY_INTERVAL = 5.0  # seconds, while a child is blocked or a status is refused
-REFUSED_RETRY_INTERVAL = 30.0  # seconds, for a child that the server rejects
+REFUSED_RETRY_INTERVAL = 10.0  # seconds, for a child that the server rejects
 
 
 class InferenceReconciler:

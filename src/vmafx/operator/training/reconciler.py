@@ -36,7 +36,7 @@ from vmafx.runtime.status import StatusWriter, changed_fields
 from vmafx.runtime.store import ObjectChange
 
 RETRY_INTERVAL = 5.0  # seconds, while a child is blocked or a status is refused
-REFUSED_RETRY_INTERVAL = 30.0  # seconds, for a child that the server rejects
+REFUSED_RETRY_INTERVAL = 10.0  # seconds, for a child that the server rejects
 KEY_CHECK_INTERVAL = KEY_TTL  # seconds until the key of samples is looked up again: nothing announces its deletion
 
 

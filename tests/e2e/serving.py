@@ -1,0 +1,108 @@
+"""An inference service of a release, and requests to its URL."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from tests.e2e.clips import ClipServer
+from tests.e2e.product import Product
+from tests.support.project import ROOT
+from tests.support.waiting import until
+
+PRIMARY, CANARY = "vmaf_v0.6.1", "vmaf_v0.6.1neg"  # models
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+READY = 180  # seconds until a change is complete, on a busy machine
+
+
+class Answers(msgspec.Struct):
+    """What tests.e2e.load printed: the number of answers of each model, the scores, and why requests failed."""
+
+    models: dict[str, int] = {}
+    scores: list[tuple[str, float]] = []  # with the model
+    failed: list[str] = []
+
+    def percent(self, model: str) -> float:
+        return 100 * self.models.get(model, 0) / max(1, sum(self.models.values()))
+
+    def read(self, output: str) -> None:
+        *lines, last = map(json.loads, output.splitlines())
+        self.models = last["models"]
+        self.scores = [(one["model"], one["score"]) for one in lines if "score" in one]
+        self.failed = [one["error"] for one in lines if "error" in one]
+
+
+class InferenceService:
+    """A ZerfooInferenceService. With `gateway` (HOST:PORT), requests to its URL go there, as if it resolved to that."""
+
+    def __init__(self, product: Product, name: str, clips: ClipServer, gateway: str = "") -> None:
+        self._product, self._name, self._clips, self._gateway = product, name, clips, gateway
+
+    # The object
+
+    def create(self, **spec: Any) -> None:
+        metadata = {"name": self._name}
+        spec = {"resources": {"cpu": "100m", "memory": "512Mi"}, **spec}
+        kind = "ZerfooInferenceService"
+        self._product.apply({"apiVersion": "vmafx.dev/v1", "kind": kind, "metadata": metadata, "spec": spec})
+        self._wait(spec)
+
+    def change(self, **spec: Any) -> None:
+        """Change fields of the spec, and wait until the service is Ready with them."""
+        patch = json.dumps({"spec": spec})
+        self._product.kubectl("patch", f"zis/{self._name}", "--type=merge", f"--patch={patch}")
+        self._wait(spec)
+
+    @property
+    def status(self) -> Any:
+        return self._read()["status"]
+
+    def _read(self) -> Any:
+        return self._product.get("zis", self._name)
+
+    def _wait(self, spec: dict[str, Any]) -> None:
+        generation = self._read()["metadata"]["generation"]
+
+        def current() -> bool:
+            conditions = self._read().get("status", {}).get("conditions", [])
+            return any(
+                one["type"] == "Ready" and one["status"] == "True" and one.get("observedGeneration", 0) >= generation
+                for one in conditions
+            )
+
+        until(current, f"the service is Ready with {spec}", READY)
+
+    # Requests
+
+    def ask(self, count: int) -> Answers:
+        """Ask so many times which model answers."""
+        done = subprocess.run(
+            self._command(count), cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=400, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        answers = Answers()
+        answers.read(done.stdout)
+        return answers
+
+    @contextmanager
+    def scoring(self) -> Iterator[Answers]:
+        """Score clips, one after the other, until the end of the block; then what it yields has the answers."""
+        answers = Answers()
+        with subprocess.Popen(
+            self._command(0), cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                yield answers
+            finally:
+                process.terminate()
+                output, _ = process.communicate(timeout=120)
+        answers.read(output)
+
+    def _command(self, count: int) -> list[str]:
+        arguments = [self.status["url"], str(self._clips.folder), str(count), *([self._gateway] * bool(self._gateway))]
+        return self._product.cluster.command([sys.executable, "-m", "tests.e2e.load", *arguments])

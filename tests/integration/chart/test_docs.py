@@ -131,3 +131,13 @@ def test_the_notes_call_the_server_as_it_is_set_up(values: dict[str, Any], comma
 def test_the_notes_warn(values: dict[str, Any], warning: str) -> None:
     assert warning in notes_of(values)
     assert "WARNING" not in notes_of({**values, "job": {}, "deployment": {}})
+
+
+@pytest.mark.parametrize(
+    "values", [{"deployment": {"replicaCount": 0}}, {"workload": "StatefulSet", "statefulSet": {"replicaCount": 0}}]
+)
+def test_the_notes_do_not_call_a_server_without_replicas(values: dict[str, Any]) -> None:
+    notes = notes_of({**values, "operator": {"enabled": True}})
+    assert "server has no replicas" in notes
+    assert "port-forward" not in notes
+    assert "vmjob/first-job" in notes

@@ -35,6 +35,14 @@ def names(release: Release, kinds: str) -> set[str]:
     return set(release.kubectl("get", kinds, "--output=name").split())
 
 
+def write_keys(release: Release) -> dict[str, str]:
+    """The file of the Secret with API keys, as people write it; returns the values that name it."""
+    folder = release.folder / "etc" / "vmafx" / "keys"
+    folder.mkdir(parents=True)
+    (folder / "keys").write_text("# the callers\n\n  # and their keys\nann 0123456789abcdef\nbob fedcba9876543210\n")
+    return {"mode": "keys", "keysSecret": "keys"}
+
+
 @pytest.mark.parametrize("namespaced", [False, True])
 def test_the_quick_start_scores_a_job_on_an_agent(release: Release, tmp_path: Path, namespaced: bool) -> None:
     before = names(release, KINDS)
@@ -42,6 +50,7 @@ def test_the_quick_start_scores_a_job_on_an_agent(release: Release, tmp_path: Pa
         "namespaced": namespaced,
         "operator": {"enabled": True, "leaderElect": True, "image": {"tag": "dev"}},
         "agents": {"pools": {"edge": {"kind": "DaemonSet", "labels": {"rack": "a"}, "capacity": 1}}},
+        "auth": write_keys(release) if namespaced else {},
     }
     release.helm("upgrade", "--install", release.name, str(CHART), values=values)
     controller = release.start("Deployment", "vmafx-controller")
@@ -93,15 +102,15 @@ def test_the_quick_start_scores_a_job_on_an_agent(release: Release, tmp_path: Pa
 
 
 def test_the_mcp_server_passes_its_check_and_reaches_the_cluster(release: Release) -> None:
-    release.helm(
-        "install", release.name, str(CHART), values={"workload": "StatefulSet", "statefulSet": {"cluster": True}}
-    )
+    values = {"workload": "StatefulSet", "statefulSet": {"cluster": True}, "auth": write_keys(release)}
+    release.helm("install", release.name, str(CHART), values=values)
     says(release.start("StatefulSet", "vmafx"), '"msg":"serving"')
     name = f"vmafx-0.vmafx-headless.{release.namespace}.svc"
     release.addresses[f"{name}:8080"] = release.addresses["vmafx:8080"]
     (check,) = release.checks()
     done = release.run_check(check)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "requests without credentials are refused" in done.stdout
     assert "a session was opened" in done.stdout
     used = {one for one in used_metrics("files/dashboard.json", "files/alerts/mcp.yaml") if one.startswith("vmafx_mcp")}
     assert used - exposed(release.metrics("vmafx", 8080)) == set()

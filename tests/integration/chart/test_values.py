@@ -239,6 +239,25 @@ def test_worker_pods_of_other_namespaces_reach_the_controller(
         assert ({"namespaceSelector": {}} in rule["from"]) == (all_namespaces and name == "vmafx-controller")
 
 
+@pytest.mark.parametrize(
+    ("values", "checked"),
+    [
+        ({}, {"server", "operator", "controller"}),
+        ({"deployment": {"replicaCount": 0}}, {"operator", "controller"}),
+        (
+            {"deployment": {"replicaCount": 0}, "autoscaling": {"enabled": True}, "controller": {"replicas": 0}},
+            {"server", "operator"},
+        ),
+        ({"workload": "StatefulSet", "statefulSet": {"replicaCount": 0}, "operator": {"replicas": 0}}, {"controller"}),
+    ],
+)
+def test_helm_test_checks_what_has_replicas(values: dict[str, Any], checked: set[str]) -> None:
+    manifests = render({**values, "operator": {"enabled": True, **values.get("operator", {})}})
+    assert {one["metadata"]["name"] for one in manifests if one["kind"] == "Pod"} == {
+        f"vmafx-test-{part}" for part in checked
+    }
+
+
 def test_user_roles_come_with_the_controller_alone() -> None:
     assert find(render({"controller": {"enabled": True}}), "ClusterRole", "vmafx-client")
 

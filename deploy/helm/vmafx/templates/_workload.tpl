@@ -53,6 +53,14 @@ spec:
   ) | trim | nindent 2 }}
 {{- end }}
 
+{{/* The most replicas of a workload that serves; of a Job, 0. */}}
+{{- define "vmafx.replicas" -}}
+{{- if eq .Values.workload "StatefulSet" }}{{ int .Values.statefulSet.replicaCount }}
+{{- else if eq .Values.workload "Job" }}0
+{{- else if .Values.autoscaling.enabled }}{{ int .Values.autoscaling.maxReplicas }}
+{{- else }}{{ int .Values.deployment.replicaCount }}{{ end }}
+{{- end }}
+
 {{/* Whether the workload calls the API server. */}}
 {{- define "vmafx.workloadToken" -}}
 {{- if and (ne .Values.workload "Job") (eq .Values.auth.mode "token") }}true

@@ -189,7 +189,7 @@ def test_namespaced_releases_share_no_object() -> None:
     values = {**EVERYTHING, "namespaced": True, "auth": {"mode": "token"}}
     first, second = (
         {(one["kind"], one["metadata"]["name"]) for one in render(values, namespace=namespace) if _cluster_wide(one)}
-        for namespace in ("one", "two")
+        for namespace in (f"{'n' * 62}1", f"{'n' * 62}2")  # as long as names of namespaces may be
     )
     assert first
     assert not first & second

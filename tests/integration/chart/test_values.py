@@ -194,6 +194,17 @@ def test_intervals_of_prometheus(interval: str) -> None:
     assert monitor["spec"]["endpoints"][0]["interval"] == interval
 
 
+def test_a_service_monitor_finds_its_service_whatever_labels_the_values_have() -> None:
+    common = {"app.kubernetes.io/name": "house", "app.kubernetes.io/part-of": "studio"}
+    manifests = render({"commonLabels": common, "operator": {"enabled": True}, "monitoring": {"enabled": True}})
+    monitors = [one for one in manifests if one["kind"] == "ServiceMonitor"]
+    assert len(monitors) == 3
+    for monitor in monitors:
+        labels = find(manifests, "Service", monitor["metadata"]["name"])["metadata"]["labels"]
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert labels["app.kubernetes.io/part-of"] == "studio"
+
+
 @pytest.mark.parametrize(
     ("values", "alerts"),
     [

@@ -32,8 +32,8 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
+{{/* Those of the values may replace the others, but not the labels by which ServiceMonitors and people find the objects. */}}
 {{- define "vmafx.labels" -}}
-{{ include "vmafx.selectorLabels" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 app.kubernetes.io/part-of: vmafx
@@ -41,6 +41,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- with .root.Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
+{{ include "vmafx.selectorLabels" . }}
 {{- end }}
 
 {{/* The metadata of an object: (dict "root" $ "name" NAME "component" COMPONENT "annotations" MAP "labels" MAP). */}}
@@ -168,7 +169,10 @@ annotations:
 {{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}
 {{- end }}
 
-{{/* Names of objects without a namespace: of one release in the cluster, or of the release of a namespace. */}}
+{{/*
+Names of objects without a namespace: of one release in the cluster, or of the release of a namespace. They are not cut, so that
+no two namespaces share one: names of roles may have 253 characters.
+*/}}
 {{- define "vmafx.clusterName" -}}
-{{- if .root.Values.namespaced }}{{ printf "%s-%s" .name .root.Release.Namespace | trunc 63 | trimSuffix "-" }}{{ else }}{{ .name }}{{ end }}
+{{- if .root.Values.namespaced }}{{ printf "%s-%s" .name .root.Release.Namespace }}{{ else }}{{ .name }}{{ end }}
 {{- end }}

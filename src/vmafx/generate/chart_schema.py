@@ -110,6 +110,10 @@ def _definitions() -> Schema:
             },
         },
         "strings": {"type": "array", "items": string},
+        "cidrs": {
+            "type": "array",
+            "items": {**string, "pattern": r"^([0-9]+(\.[0-9]+){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)/[0-9]+$"},
+        },
         "command": {"type": "array", "items": string, "minItems": 1},
         "stringMap": {"type": "object", "additionalProperties": string},
         "name": name,

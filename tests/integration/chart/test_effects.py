@@ -23,7 +23,8 @@ SAMPLES: dict[str, Any] = {
     "objects": [{"name": "changed"}], "object": {"changed": {}}, "variables": {"CHANGED": "yes"},
     "quantity": "7Gi", "size": "7Gi", "sizeOrNone": "7Gi", "path": "/changed", "promDuration": "7s",
     "port": 7777, "countOrPercent": 7, "secrets": [{"name": "changed"}], "schedule": "0 4 * * *",
-    "unprivilegedPort": 7777, "accessModes": ["ReadWriteMany"], "ingressHosts": [{"host": "changed"}],
+    "unprivilegedPort": 7777, "accessModes": ["ReadWriteMany"], "cidrs": ["7.0.0.0/8"],
+    "ingressHosts": [{"host": "changed"}],
 }  # fmt: skip
 OWN: dict[str, Any] = {
     "agents.pools": {"changed": {}}, "nodes": {"changed": {"gpuVendor": "cpu"}}, "extraObjects": [{"changed": 1}],

@@ -62,6 +62,10 @@ DIGEST = f"sha256:{'a' * 64}"
         ({"service": {"targetPort": 9090}}, "service.targetPort and service.grpcPort are both 9090"),
         ({"service": {"port": 9090}}, "service.port and service.grpcPort are both 9090"),
         ({"terminationGracePeriodSeconds": 3}, "terminationGracePeriodSeconds (3) is less than deployment.drainSec"),
+        (
+            {"networkPolicy": {"allow": {"cidrs": ["nonsense"]}}},
+            "at '/networkPolicy/allow/cidrs/0': 'nonsense' does not mat",
+        ),
         ({"job": {"schedule": "x"}}, "at '/job/schedule': 'x' does not match pattern"),
         ({"deployment": {"maxUnavailable": "abc"}}, "at '/deployment/maxUnavailable': 'abc' does not match pattern"),
         ({"deployment": {"maxSurge": 0}}, "deployment.maxUnavailable and deployment.maxSurge are both 0"),
@@ -248,6 +252,44 @@ def test_worker_pods_of_other_namespaces_reach_the_controller(
     for name in ("vmafx-controller", "vmafx-operator", "vmafx"):
         (rule,) = find(manifests, "NetworkPolicy", name)["spec"]["ingress"]
         assert ({"namespaceSelector": {}} in rule["from"]) == (all_namespaces and name == "vmafx-controller")
+
+
+@pytest.mark.parametrize("namespaced", [False, True])
+def test_the_pods_of_a_release_reach_each_other_also_if_the_others_of_the_namespace_do_not(namespaced: bool) -> None:
+    given = {
+        "workload": "Job",
+        "operator": {"enabled": True},
+        "namespaced": namespaced,
+        "pushgateway": {"enabled": True},
+        "networkPolicy": {"enabled": True, "allow": {"sameNamespace": False, "jobs": namespaced}},
+    }
+    manifests = render(given)
+    own = {"podSelector": {"matchLabels": {"app.kubernetes.io/instance": "vmafx"}}}
+    ports = {"vmafx-controller": [9090, 8080], "vmafx-operator": [8081, 8082], "vmafx-pushgateway": [9091]}
+    for name, served in ports.items():
+        spec = find(manifests, "NetworkPolicy", name)["spec"]
+        (rule,) = spec["ingress"]
+        jobs = namespaced and name == "vmafx-controller"
+        assert rule["from"] == [{"podSelector": {}} if jobs else own], "worker Pods have no label of the release"
+        assert [port["port"] for port in rule["ports"]] == served
+        (labels,) = [one["metadata"]["labels"] for key, one in pod_templates(manifests) if key == f"deployment-{name}"]
+        assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize(
+    ("values", "port"),
+    [
+        ({"operator": {"controllerAddress": "https://vmafx.example.com"}}, 443),
+        ({"operator": {"controllerAddress": "http://vmafx.{namespace}.svc:8888/"}}, 8888),
+        ({"config": {"VMAFX_CONTROLLER_HTTP_ADDR": "http://vmafx.example.com:81"}}, 81),
+        ({}, None),
+    ],
+)
+def test_the_operator_may_connect_to_a_controller_elsewhere(values: dict[str, Any], port: int | None) -> None:
+    given = {**values, "operator": {"enabled": True, **values.get("operator", {})}, "networkPolicy": {"enabled": True}}
+    rules = find(render(given), "NetworkPolicy", "vmafx-operator")["spec"]["egress"]
+    expected = [{"ports": [{"port": port, "protocol": "TCP"}]}] if port else []
+    assert rules[3:] == expected, "after those for DNS, the API server and the cluster"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Wrong values are refused with a line that names them; the others have an effect."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.chart import CHART, VENDORS, WORKLOADS, environment, find, helm, pod_templates, refused, render
+from vmafx.api.node import AGENT_NAME
 from vmafx.devcluster import DevCluster
 from vmafx.scoring.media.policy import MediaPolicy
 
@@ -412,6 +414,43 @@ def test_a_pool_of_agents_has_stable_names_or_a_pod_on_each_node() -> None:
     assert find(manifests, "DaemonSet", "vmafx-agent-b")
     error = refused({"operator": {"enabled": True}, "agents": {"pools": {"a": {"kind": "Deployment"}}}})
     assert "at '/agents/pools/a/kind': value must be one of 'StatefulSet', 'DaemonSet'" in error
+
+
+def test_pools_with_long_names_have_names_of_their_own() -> None:
+    pools = {"gpu-a10": {}, "gpu-a100": {}, "short": {}}
+    values = {"operator": {"enabled": True}, "agents": {"pools": pools}, "networkPolicy": {"enabled": True}}
+    release = f"vmafx-{'r' * 33}"
+    manifests = render(values, release=release)
+    for kind in ("StatefulSet", "ServiceAccount", "NetworkPolicy"):
+        found = {one["metadata"]["name"] for one in manifests if one["kind"] == kind}
+        names = {name for name in found if name.startswith(f"{release}-age")}
+        assert len(names) == 3
+        assert max(map(len, names)) <= 52
+        assert f"{release}-agent-short" in names
+
+
+def agent_name(command: list[str], machine: str, folder: Path) -> str:
+    """The name that the command of a DaemonSet's Pods gives the agent on a machine."""
+    (folder / "vmafx").write_text("#!/bin/sh\necho $VMAFX_AGENT_NAME\n")
+    (folder / "vmafx").chmod(0o755)
+    environ = {"PATH": f"{folder}:/usr/bin:/bin", "NODE_NAME": machine}
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+
+def test_the_nodes_of_machines_with_long_names_are_of_one_pool_and_one_machine(tmp_path: Path) -> None:
+    pools = {"a": {"kind": "DaemonSet"}, "ab": {"kind": "DaemonSet"}}
+    manifests = render({"operator": {"enabled": True}, "agents": {"pools": pools}})
+    commands = {
+        pool: find(manifests, "DaemonSet", f"vmafx-agent-{pool}")["spec"]["template"]["spec"]["containers"][0][
+            "command"
+        ]
+        for pool in pools
+    }
+    assert agent_name(commands["a"], "ip-10-0-0-1.example.com", tmp_path) == "ip-10-0-0-1-example-com-a"
+    machines = [f"{'m' * 61}{end}" for end in ("", ".example.com", ".example.org")]
+    names = {agent_name(command, machine, tmp_path) for command in commands.values() for machine in machines}
+    assert len(names) == 6
+    assert all(AGENT_NAME.fullmatch(name) for name in names), names
 
 
 def test_variables_keep_their_digits_and_the_direct_ones_win() -> None:

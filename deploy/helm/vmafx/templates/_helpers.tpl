@@ -164,6 +164,16 @@ annotations:
 {{- printf "%s.%s.svc.cluster.local" (include "vmafx.controllerName" .) .Release.Namespace }}
 {{- end }}
 
+{{/*
+The name of a pool of agents: (dict "root" $ "pool" POOL). At most 52 characters, since names of Pods and revisions have suffixes; a
+digest takes the place of what is cut, so that no two pools share a name.
+*/}}
+{{- define "vmafx.agentName" -}}
+{{- $name := printf "%s-agent-%s" (include "vmafx.fullname" .root) .pool }}
+{{- if gt (len $name) 52 }}{{ $name = printf "%s-%s" (trunc 43 $name) (sha256sum $name | trunc 8) }}{{ end }}
+{{- $name }}
+{{- end }}
+
 {{/* A value as the text of a variable: whole numbers without an exponent. */}}
 {{- define "vmafx.text" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}

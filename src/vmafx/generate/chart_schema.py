@@ -18,6 +18,9 @@ WORKLOAD_SECTIONS = ("Scoring", "`vmaf-tune`", "`vmafx serve`", "`vmafx mcp`")  
 AGENT_SECTIONS = ("Scoring", "Worker", "Agent")
 # Of the operator's variables, those that clients also set for a whole release.
 OPERATOR_VARIABLES = ("VMAFX_OPERATOR_", "VMAFX_CONTROLLER_")
+LEASE_NAMESPACE = (
+    "VMAFX_OPERATOR_LEASE_NAMESPACE"  # not among them: the Role for the Lease is in the release's namespace
+)
 PREFIX = "VMAFX_"
 Schema = dict[str, Any]
 
@@ -146,7 +149,11 @@ def _definitions() -> Schema:
 def operator_variables() -> dict[str, str]:
     """The defaults of the operator's variables that may be among those of the release."""
     found = [setting for group in SECTIONS["Operator"] for setting in declared(group).values()]
-    return {one.variable: one.default for one in found if one.variable.startswith(OPERATOR_VARIABLES)}
+    return {
+        one.variable: one.default
+        for one in found
+        if one.variable.startswith(OPERATOR_VARIABLES) and one.variable != LEASE_NAMESPACE
+    }
 
 
 def _variables(sections: Sequence[str], more: Iterable[str] = ()) -> Schema:

@@ -32,6 +32,23 @@ DIGEST = f"sha256:{'a' * 64}"
         ({"gpu": {"vendors": "nvidia"}}, "at '/gpu': additional properties 'vendors' not allowed"),
         ({"image": {"tag": 1.2}}, "at '/image/tag': got number, want string"),
         ({"config": {"VMAFX_LOGLEVEL": "debug"}}, "at '/config': additional properties 'VMAFX_LOGLEVEL' not allowed"),
+        (
+            {"operator": {"enabled": True}, "config": {"VMAFX_OPERATOR_LEASE_NAMESPACE": "kube-system"}},
+            "at '/config': additional properties 'VMAFX_OPERATOR_LEASE_NAMESPACE' not allowed",
+        ),
+        (
+            {"env": {"VMAFX_SERVE_HTTP_LISTEN": ":9999"}},
+            "env has VMAFX_SERVE_HTTP_LISTEN: set service.targetPort instea",
+        ),
+        ({"config": {"PORT": 9999}}, "config has PORT: set service.targetPort instead"),
+        (
+            {"extraEnv": [{"name": "VMAFX_SERVE_AUTH", "value": "token"}]},
+            "extraEnv has VMAFX_SERVE_AUTH: set auth.mode",
+        ),
+        (
+            {"workload": "StatefulSet", "env": {"VMAFX_MCP_CLUSTER": "true"}},
+            "env has VMAFX_MCP_CLUSTER: set statefulSet.cluster instead",
+        ),
         ({"env": {"VMAFX_THREADZ": 4}}, "at '/env': additional properties 'VMAFX_THREADZ' not allowed"),
         ({"persistence": {"corpus": {"size": "lots"}}}, "at '/persistence/corpus/size': 'lots' does not match pattern"),
         ({"operator": {"replicas": 2}}, "at '/operator/leaderElect': value must be true"),

@@ -11,6 +11,7 @@
 {{- $probes := dict }}
 {{- $lifecycle := dict }}
 {{- if $serves }}
+{{- include "vmafx.checkVariables" . }}
 {{- $ports = append $ports (dict "name" "http" "containerPort" (int .Values.service.targetPort) "protocol" "TCP") }}
 {{- $probes = include "vmafx.probes" (dict "port" "http" "scheme" (ternary "HTTPS" "HTTP" (ne .Values.tls.secretName "")) "startup" .Values.probes.startupSeconds "period" .Values.probes.periodSeconds "timeout" .Values.probes.timeoutSeconds) | fromYaml }}
 {{- end }}
@@ -51,6 +52,23 @@ spec:
     "grace" (int .Values.terminationGracePeriodSeconds)
     "restartPolicy" (ternary "Always" "Never" $serves)
   ) | trim | nindent 2 }}
+{{- end }}
+
+{{/* Refuses variables that a value has to set, since other parts of the chart depend on it. */}}
+{{- define "vmafx.checkVariables" -}}
+{{- $values := dict "PORT" "service.targetPort" "VMAFX_SERVE_GRPC_LISTEN" "service.grpcPort" "VMAFX_MCP_CLUSTER" "statefulSet.cluster" }}
+{{- range list "VMAFX_SERVE" "VMAFX_MCP" }}
+{{- $_ := mustMerge $values (dict (print . "_HTTP_LISTEN") "service.targetPort" (print . "_AUTH") "auth.mode" (print . "_TLS_CERT") "tls.secretName" (print . "_TLS_KEY") "tls.secretName") }}
+{{- end }}
+{{- $entries := dict }}
+{{- range .Values.extraEnv }}{{ $_ := set $entries .name true }}{{ end }}
+{{- range $place, $given := dict "config" .Values.config "env" .Values.env "extraEnv" $entries }}
+{{- range $name, $value := $values }}
+{{- if hasKey ($given | default dict) $name }}
+{{- fail (printf "%s has %s: set %s instead, which the probes, the Service, the account and `helm test` follow too" $place $name $value) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* The most replicas of a workload that serves; of a Job, 0. */}}

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.integration.chart.test_options import EVERYTHING, OUTSIDE
+from tests.integration.chart.test_options import EVERYTHING, SERVED
 from tests.support.chart import CHART, helm
 from tests.support.project import ROOT
 from vmafx.generate import chart
@@ -104,7 +104,7 @@ def rendered(values: dict[str, Any], upgrade: str = "--is-upgrade") -> str:
 def bases(value: Value) -> Iterator[dict[str, Any]]:
     beside = BESIDE.get(".".join(value.path), {})
     alone = {"operator": {"enabled": True}, "agents": {"pools": {"a": {}}}, "nodes": {"a": {"gpuVendor": "intel"}}}
-    everything = merged(EVERYTHING, OUTSIDE, {"autoscaling": {"enabled": True}})
+    everything = merged(EVERYTHING, SERVED, {"autoscaling": {"enabled": True}})
     found = [
         merged(EVERYTHING, {"workload": "Job"}, beside),
         merged(EVERYTHING, {"workload": "StatefulSet"}, beside),

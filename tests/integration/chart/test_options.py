@@ -43,7 +43,6 @@ EVERYTHING: dict[str, Any] = {
         {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
     ],
     "persistence": {"enabled": True, "storageClass": "-", "models": {"enabled": True}},
-    "podDisruptionBudget": {"enabled": True, "minAvailable": "50%"},
     "networkPolicy": {"enabled": True, "allow": {"namespaces": [{"a": "b"}], "cidrs": ["10.0.0.0/8"]}},
     "monitoring": {
         "enabled": True,
@@ -76,7 +75,8 @@ EVERYTHING: dict[str, Any] = {
     "pushgateway": {"enabled": True, "persistence": {"enabled": True}, "serviceMonitor": {"enabled": True}},
     "extraObjects": ["{apiVersion: v1, kind: ConfigMap, metadata: {name: '{{ .Release.Name }}-more'}}"],
 }
-OUTSIDE = {
+SERVED = {  # for workloads with a Service
+    "podDisruptionBudget": {"enabled": True, "minAvailable": "50%"},
     "ingress": {
         "enabled": True,
         "hosts": [{"host": "a.example.com", "paths": [{"path": "/x"}]}, {"host": "b.example.com"}],
@@ -102,9 +102,9 @@ def kinds_of_others(own_cluster: DevCluster, kubectl_path: Path, tmp_path_factor
 @pytest.mark.usefixtures("kinds_of_others")
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_everything_together_is_accepted(release: Release, workload: str) -> None:
-    outside = OUTSIDE if workload != "Job" else {}
+    served = SERVED if workload != "Job" else {}
     scaling = {"autoscaling": {"enabled": True}} if workload == "Deployment" else {}
-    manifests = render({**EVERYTHING, **outside, **scaling, "workload": workload}, namespace=release.namespace)
+    manifests = render({**EVERYTHING, **served, **scaling, "workload": workload}, namespace=release.namespace)
     assert_accepted(release.try_kubectl, manifests, release.namespace)
     for name, template in pod_templates(manifests):
         if "pushgateway" not in name or "test" in name:
@@ -117,7 +117,7 @@ def test_everything_together_is_accepted(release: Release, workload: str) -> Non
 
 
 def test_the_workload_answers_to_its_names_outside_the_cluster() -> None:
-    manifests = render({**OUTSIDE})
+    manifests = render({**SERVED})
     (container,) = find(manifests, "Deployment", "vmafx")["spec"]["template"]["spec"]["containers"]
     hosts = "d.example.com,a.example.com,b.example.com,c.example.com"
     assert environment(container)["VMAFX_SERVE_HOSTS"] == hosts
@@ -200,7 +200,7 @@ def _cluster_wide(manifest: Manifest) -> bool:
 
 
 def test_every_rendered_combination_passes_the_linter_with_everything() -> None:
-    done = helm("lint", "--strict", str(CHART), values={**EVERYTHING, **OUTSIDE})
+    done = helm("lint", "--strict", str(CHART), values={**EVERYTHING, **SERVED})
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -67,6 +67,16 @@ DIGEST = f"sha256:{'a' * 64}"
         ),
         ({"controller": {"clientCASecret": "ca"}}, "at '/controller/tls/secretName': minLength"),
         ({"workload": "Job", "autoscaling": {"enabled": True}}, "autoscaling.enabled is for the workload Deployment"),
+        (
+            {"autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}},
+            "autoscaling.targetCPUUtilizationPercentage is a part of the CPU request, and there is none: set",
+        ),
+        (
+            {"workload": "Job", "podDisruptionBudget": {"enabled": True}},
+            "podDisruptionBudget.enabled is for the workloads",
+        ),
+        ({"workload": "Job", "job": {"timeZone": "Europe/Berlin"}}, "job.timeZone is for a CronJob: set job.schedule"),
+        ({"fullnameOverride": "n" * 41}, "at '/fullnameOverride': maxLength: got 41, want 40"),
         ({"ingress": {"enabled": True}}, "ingress.hosts is empty: name a host"),
         ({"workload": "Job", "httpRoute": GATEWAY}, "httpRoute.enabled needs a workload with a Service"),
         ({"agents": {"pools": {"a": {}}}}, "agents.pools needs the controller: set operator.enabled"),

@@ -31,6 +31,10 @@ DIGEST = f"sha256:{'a' * 64}"
         ({"replicas": 3}, "additional properties 'replicas' not allowed"),
         ({"gpu": {"vendors": "nvidia"}}, "at '/gpu': additional properties 'vendors' not allowed"),
         ({"image": {"tag": 1.2}}, "at '/image/tag': got number, want string"),
+        (
+            {"image": {"tag": "1-operator"}},
+            "image.tag is 1-operator, an image with the operator alone: set operator.image",
+        ),
         ({"config": {"VMAFX_LOGLEVEL": "debug"}}, "at '/config': additional properties 'VMAFX_LOGLEVEL' not allowed"),
         (
             {"operator": {"enabled": True}, "config": {"VMAFX_OPERATOR_LEASE_NAMESPACE": "kube-system"}},
@@ -155,6 +159,27 @@ OPERATOR, CONTROLLER, SERVER = "deployment-vmafx-operator", "deployment-vmafx-co
         (
             {"operator": {"image": {"tag": "dev-operator"}}, "gpu": {"vendor": "amd"}},
             "vmafx-operator:dev-operator", "vmafx-operator:dev", "vmafx-operator:dev-rocm",
+        ),
+        (
+            {"image": {"repository": "r.example/v"}, "operator": {"image": {"digest": DIGEST}}},
+            *[f"r.example/v@{DIGEST}"] * 3,
+        ),
+        (
+            {"image": {"repository": "r.example/v"}, "operator": {"image": {"repository": "o", "digest": DIGEST}}},
+            f"o@{DIGEST}", "r.example/v:0.1.0", "r.example/v:0.1.0",
+        ),
+        ({"operator": {"image": {"digest": DIGEST}}}, *[f"vmafx-operator@{DIGEST}"] * 3),
+        (
+            {"operator": {"image": {"repository": "r.example/v", "digest": DIGEST}}, "gpu": {"vendor": "amd"}},
+            f"r.example/v@{DIGEST}", f"r.example/v@{DIGEST}", "r.example/v:0.1.0-rocm",
+        ),
+        (
+            {"operator": {"image": {"tag": "1-operator", "digest": DIGEST}}},
+            f"vmafx-operator@{DIGEST}", "vmafx-operator:1", "vmafx-operator:1",
+        ),
+        (
+            {"image": {"tag": "1"}, "operator": {"image": {"digest": DIGEST}}},
+            f"vmafx-operator@{DIGEST}", "vmafx-operator:1", "vmafx-operator:1",
         ),
         ({"image": {"repository": "r.example/v", "digest": DIGEST}}, *[f"r.example/v@{DIGEST}"] * 3),
     ],

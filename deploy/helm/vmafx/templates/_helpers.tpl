@@ -93,7 +93,13 @@ annotations:
 
 {{/* The image of what runs on the devices of a vendor, without an image of its own: (dict "root" $ "vendor" VENDOR). */}}
 {{- define "vmafx.vendorImage" -}}
-{{- include "vmafx.reference" (dict "repository" (include "vmafx.repository" .root) "tag" (include "vmafx.vendorTag" .) "digest" .root.Values.image.digest) }}
+{{- $digest := .root.Values.image.digest }}
+{{- $own := .root.Values.operator.image }}
+{{- /* The operator's digest goes with its repository and its tag, but is not that of a variant. */}}
+{{- $repository := include "vmafx.repository" .root }}
+{{- $other := or (ne $repository (default $repository $own.repository)) (hasSuffix "-operator" $own.tag) }}
+{{- if and (eq .vendor "cpu") (not (or $digest .root.Values.image.tag $other)) }}{{ $digest = $own.digest }}{{ end }}
+{{- include "vmafx.reference" (dict "repository" $repository "tag" (include "vmafx.vendorTag" .) "digest" $digest) }}
 {{- end }}
 
 {{- define "vmafx.reference" -}}

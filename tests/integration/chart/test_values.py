@@ -233,11 +233,17 @@ def test_agents_with_a_certificate_of_their_own_are_accepted_where_all_callers_n
     assert render({"controller": {"enabled": True, **MUTUAL_TLS}, "agents": {"pools": {"a": pool}}})
 
 
-@pytest.mark.parametrize(("secret", "protocol"), [("", "kubernetes.io/h2c"), ("tls", None)])
-def test_the_grpc_port_is_not_said_to_be_cleartext_with_tls(secret: str, protocol: str | None) -> None:
+@pytest.mark.parametrize(
+    ("secret", "protocols"),
+    [("", {"http": None, "grpc": "kubernetes.io/h2c"}), ("tls", {"http": "https", "grpc": None})],
+)
+def test_a_service_says_which_of_its_ports_have_tls(secret: str, protocols: dict[str, str | None]) -> None:
     service = find(render({"tls": {"secretName": secret}}), "Service", "vmafx")
-    (port,) = [one for one in service["spec"]["ports"] if one["name"] == "grpc"]
-    assert port.get("appProtocol") == protocol
+    assert {port["name"]: port.get("appProtocol") for port in service["spec"]["ports"]} == protocols
+    mcp = render({"workload": "StatefulSet", "tls": {"secretName": secret}})
+    for name in ("vmafx", "vmafx-headless"):
+        (port,) = find(mcp, "Service", name)["spec"]["ports"]
+        assert port.get("appProtocol") == protocols["http"]
 
 
 def test_pods_may_be_killed_at_once() -> None:

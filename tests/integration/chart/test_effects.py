@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.integration.chart.test_options import EVERYTHING, SERVED
-from tests.support.chart import CHART, helm
+from tests.support.chart import CHART, WORKLOADS, helm
 from tests.support.project import ROOT
 from vmafx.generate import chart
 from vmafx.generate.chart_values import Value, leaves, read_values
@@ -136,3 +136,16 @@ def test_a_value_has_an_effect(value: Value) -> None:
         if before != after:
             return
     raise AssertionError(f"{another(value)!r} changes nothing; {errors}")
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_null_is_an_empty_map_or_list(workload: str) -> None:
+    """As `--set persistence.annotations=null` empties a default; all of them here at once."""
+    needed = {("ingress", "hosts"), ("httpRoute", "parentRefs")}
+    empty = [
+        value for value in [*VALUES, *GATEWAY] if isinstance(value.default, dict | list) and value.path not in needed
+    ]
+    assert len(empty) > 80
+    served = SERVED if workload != "Job" else {}
+    shown = rendered(merged(EVERYTHING, served, {"workload": workload}, *(nested(value.path, None) for value in empty)))
+    assert not shown.startswith("refused"), shown

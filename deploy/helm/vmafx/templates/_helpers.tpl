@@ -52,7 +52,7 @@ namespace: {{ .root.Release.Namespace }}
 {{- end }}
 labels:
   {{- mustMergeOverwrite (include "vmafx.labels" . | fromYaml) (.labels | default dict) | toYaml | nindent 2 }}
-{{- with mustMergeOverwrite (deepCopy .root.Values.commonAnnotations) (.annotations | default dict) }}
+{{- with mustMergeOverwrite (deepCopy (.root.Values.commonAnnotations | default dict)) (.annotations | default dict) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

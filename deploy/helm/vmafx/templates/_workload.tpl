@@ -93,10 +93,10 @@ The names that the workload answers to, separated by commas, in addition to addr
 with .svc or .cluster.local.
 */}}
 {{- define "vmafx.hosts" -}}
-{{- $hosts := .Values.hosts }}
+{{- $hosts := .Values.hosts | default list }}
 {{- if eq .Values.workload "StatefulSet" }}{{ $hosts = append $hosts (printf "*.%s-headless" (include "vmafx.fullname" .)) }}{{ end }}
 {{- if .Values.ingress.enabled }}{{ range .Values.ingress.hosts }}{{ $hosts = append $hosts .host }}{{ end }}{{ end }}
-{{- if .Values.httpRoute.enabled }}{{ $hosts = concat $hosts .Values.httpRoute.hostnames }}{{ end }}
+{{- if .Values.httpRoute.enabled }}{{ $hosts = concat $hosts (.Values.httpRoute.hostnames | default list) }}{{ end }}
 {{- $hosts | uniq | join "," }}
 {{- end }}
 

@@ -99,9 +99,12 @@ def test_running_jobs_survive_an_upgrade_and_a_rollback(product: Product, clips:
 
 def test_uninstall_leaves_only_the_crds(product: Product, before: set[str]) -> None:
     product.install(values=AGENTS)
+    product.pool()
+    product.wait_for_node(agent_of(product))
     product.uninstall()
-    # Helm deletes neither CRDs nor their objects: jobs, and nodes that people or agents have created.
-    product.kubectl("delete", "vmafxjobs,vmafxnodes", "--all", f"--timeout={START}")
+    # Helm deletes neither CRDs nor the objects that people have created: jobs, and one node here.
+    product.kubectl("delete", "vmafxjobs", "--all", f"--timeout={START}")
+    product.kubectl("delete", "vmafxnode", "pool", f"--timeout={START}")
     until(lambda: not product.get("pods")["items"], "all Pods are gone", 60)
     left = {line for line in product.everything() - before if not line.startswith("CustomResourceDefinition ")}
     assert left == set()

@@ -90,15 +90,36 @@ def test_the_quick_start_scores_a_job_on_an_agent(release: Release, tmp_path: Pa
     release.helm("upgrade", release.name, str(CHART), values={**values, "operator": {"enabled": True}})
     after = json.loads(release.kubectl("get", "secret", "vmafx-controller-session", "--output=json"))
     assert after["data"] == secret["data"], "an upgrade keeps the key"
-    release.close()
-    release.helm("uninstall", release.name)
-    release.kubectl("delete", "vmafxjobs,vmafxnodes", "--all")
+    uninstall_nodes(release, "ip-10-0-0-1-example-com-edge", tmp_path)
+    release.kubectl("delete", "vmafxjobs", "--all")
     release.kubectl("wait", "--for=delete", "pods", "--all", "--timeout=60s")
     left = {one for one in names(release, KINDS) - before if not one.startswith(("event", "controllerrevision"))}
     assert left == set(), "an uninstall leaves nothing"
     cluster_wide = release.kubectl("get", "clusterroles,clusterrolebindings", "--output=name").split()
     assert [one for one in cluster_wide if "vmafx" in one] == []
     assert len(release.kubectl("get", "crds", "--output=name").split()) == 4
+
+
+def uninstall_nodes(release: Release, registered: str, folder: Path) -> None:
+    """Uninstall the release. Its hook deletes the VmafxNodes that its agents have registered, and no others."""
+    others = ("of-a-person", "of-an-agent-outside")
+    for name, labels in zip(others, ({}, {"vmafx.dev/registered-by": "agent"}), strict=True):
+        metadata = {"name": name, "labels": labels}
+        node = {"apiVersion": "vmafx.dev/v1", "kind": "VmafxNode", "metadata": metadata, "spec": {"gpuVendor": "cpu"}}
+        (folder / "node.json").write_text(json.dumps(node))
+        release.kubectl("create", "-f", str(folder / "node.json"))
+    hooks = [one for one in release.hooks() if one["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"]
+    release.close()
+    release.helm("uninstall", release.name, "--no-hooks")
+    for one in hooks[:-1]:
+        (folder / "hook.json").write_text(json.dumps(one))
+        release.kubectl("apply", "-f", str(folder / "hook.json"))
+    done = release.run_check(hooks[-1]["spec"]["template"] | {"metadata": {"name": "uninstall"}})
+    assert (done.returncode, done.stdout) == (0, f"deleted the VmafxNode {registered}\n"), done.stderr
+    left = names(release, "vmafxnodes")
+    assert left == {f"vmafxnode.vmafx.dev/{name}" for name in others}
+    release.kubectl("delete", "serviceaccount,role,rolebinding", "vmafx-uninstall")
+    release.kubectl("delete", *left)
 
 
 def test_the_mcp_server_passes_its_check_and_reaches_the_cluster(release: Release) -> None:

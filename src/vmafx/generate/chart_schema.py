@@ -192,6 +192,7 @@ def _agent_pool(objects: Schema) -> Schema:
         "runtimeClassName": string,
         "podLabels": labels,
         "podAnnotations": labels,
+        "serviceAccountAnnotations": labels,
     }
     properties |= dict.fromkeys(
         ("extraEnv", "extraEnvFrom", "extraVolumes", "extraVolumeMounts", "tolerations"), objects

@@ -474,6 +474,28 @@ def test_a_pool_of_agents_has_stable_names_or_a_pod_on_each_node() -> None:
     assert "at '/agents/pools/a/kind': value must be one of 'StatefulSet', 'DaemonSet'" in error
 
 
+def test_agents_have_the_identity_of_a_cloud() -> None:
+    identity = {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/clips"}
+    pools = {"a": {"serviceAccountAnnotations": identity}, "b": {}}
+    manifests = render({"operator": {"enabled": True}, "agents": {"pools": pools}})
+    assert find(manifests, "ServiceAccount", "vmafx-agent-a")["metadata"]["annotations"] == identity
+    assert "annotations" not in find(manifests, "ServiceAccount", "vmafx-agent-b")["metadata"]
+
+
+def test_the_pods_of_hooks_start_in_a_cluster_whose_nodes_are_all_tainted() -> None:
+    where = {"nodeSelector": {"pool": "small"}, "tolerations": [{"operator": "Exists"}]}
+    given = {"operator": {"enabled": True}, "agents": {"pools": {"a": {}}}, "crds": {"upgrade": True}, "hooks": where}
+    manifests = render(given)
+    hooks = [one for one in manifests if "helm.sh/hook" in one["metadata"].get("annotations", {})]
+    specs = {name: template["spec"] for name, template in pod_templates(hooks)}
+    assert {name.removeprefix("job-vmafx-") for name in specs} == {
+        "crds", "uninstall", "pod-vmafx-test-server", "pod-vmafx-test-operator", "pod-vmafx-test-controller",
+    }  # fmt: skip
+    for spec in specs.values():
+        assert {key: spec[key] for key in where} == where
+        assert spec["containers"][0]["resources"] == {"requests": {"cpu": "50m", "memory": "64Mi"}}
+
+
 def test_pools_with_long_names_have_names_of_their_own() -> None:
     pools = {"gpu-a10": {}, "gpu-a100": {}, "short": {}}
     values = {"operator": {"enabled": True}, "agents": {"pools": pools}, "networkPolicy": {"enabled": True}}

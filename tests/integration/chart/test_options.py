@@ -85,7 +85,7 @@ SERVED = {  # for workloads with a Service
     "httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}], "hostnames": ["c.example.com"]},
     "hosts": ["d.example.com"],
 }
-KINDS_OF_OTHERS = {"HTTPRoute", "ServiceMonitor", "PrometheusRule"}
+KINDS_OF_OTHERS = {"HTTPRoute", "ServiceMonitor", "PodMonitor", "PrometheusRule"}
 
 
 @pytest.fixture(scope="module")

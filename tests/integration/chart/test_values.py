@@ -1,5 +1,6 @@
 """Wrong values are refused with a line that names them; the others have an effect."""
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from tests.support.chart import CHART, VENDORS, WORKLOADS, environment, find, helm, pod_templates, refused, render
 from vmafx.api.node import AGENT_NAME
 from vmafx.devcluster import DevCluster
+from vmafx.inference import manifests as inference
+from vmafx.operator.training import manifests as trainer
 from vmafx.scoring.media.policy import MediaPolicy
 
 GATEWAY = {"parentRefs": [{"name": "public"}], "enabled": True}
@@ -267,6 +270,39 @@ def test_a_service_monitor_finds_its_service_whatever_labels_the_values_have() -
         labels = find(manifests, "Service", monitor["metadata"]["name"])["metadata"]["labels"]
         assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
         assert labels["app.kubernetes.io/part-of"] == "studio"
+
+
+@pytest.mark.parametrize("namespaced", [False, True])
+def test_what_the_operator_creates_is_scraped(namespaced: bool) -> None:
+    monitoring = {"enabled": True, "serviceMonitor": {"labels": {"release": "prometheus"}}}
+    manifests = render({"operator": {"enabled": True}, "namespaced": namespaced, "monitoring": monitoring})
+    for name, labels, port in (
+        ("trainers", trainer.labels("t"), trainer.PORT_NAME),
+        ("inference", inference.labels({}), inference.PORT_NAME),
+    ):
+        monitor = find(manifests, "PodMonitor", f"vmafx-{name}")
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert monitor["spec"].get("namespaceSelector") == (None if namespaced else {"any": True})
+        assert [one["port"] for one in monitor["spec"]["podMetricsEndpoints"]] == [port]
+
+
+def test_the_dashboard_finds_a_release_of_any_name() -> None:
+    """By the names of metrics and the namespace: the job of a server is its Service, whose name the values choose."""
+    text = (CHART / "files" / "dashboard.json").read_text()
+    queries = re.findall(r'"(?:expr|query)": "(.*)"', text)
+    assert len(queries) > 20
+    assert [query for query in queries if "job=" in query] == []
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_pushgateway_is_scraped_once(own: bool) -> None:
+    gateway = {"enabled": True, "serviceMonitor": {"enabled": own}}
+    manifests = render({"workload": "Job", "pushgateway": gateway, "monitoring": {"enabled": True}})
+    (endpoint,) = find(manifests, "ServiceMonitor", "vmafx-pushgateway")["spec"]["endpoints"]
+    assert (endpoint["port"], endpoint["honorLabels"]) == ("http", True)
+    selector = find(manifests, "ServiceMonitor", "vmafx-pushgateway")["spec"]["selector"]["matchLabels"]
+    assert selector.items() <= find(manifests, "Service", "vmafx-pushgateway")["metadata"]["labels"].items()
 
 
 @pytest.mark.parametrize(

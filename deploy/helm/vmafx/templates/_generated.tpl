@@ -2,7 +2,8 @@
 
 {{- define "vmafx.declared" -}}
 names: {operator: vmafx-operator, controller: vmafx-controller, lease: vmafx-operator.vmafx.dev, sessionSecret: vmafx-controller-session,
-  samplesSecret: vmafx-samples, keyField: key, audience: vmafx-controller, scratchVolume: scratch, scratch: /scratch}
+  samplesSecret: vmafx-samples, keyField: key, audience: vmafx-controller, scratchVolume: scratch, scratch: /scratch, trainers: vmafx-trainer,
+  inference: vmafx-inference, createdPort: http}
 ports: {operatorMetrics: 8081, operatorProbes: 8082, controllerGrpc: 9090, controllerHttp: 8080, serveGrpc: 9090, trainer: 9091}
 vendors:
   nvidia: {backend: cuda, resource: nvidia.com/gpu, variant: -cuda}

@@ -533,7 +533,7 @@ def test_the_pods_of_hooks_start_in_a_cluster_whose_nodes_are_all_tainted() -> N
 
 
 def test_pools_with_long_names_have_names_of_their_own() -> None:
-    pools = {"gpu-a10": {}, "gpu-a100": {}, "short": {}}
+    pools: dict[str, Any] = {"gpu-a10": {}, "gpu-a100": {}, "short": {}}
     values = {"operator": {"enabled": True}, "agents": {"pools": pools}, "networkPolicy": {"enabled": True}}
     release = f"vmafx-{'r' * 33}"
     manifests = render(values, release=release)

@@ -195,7 +195,15 @@ def _agent_pool(objects: Schema) -> Schema:
         "serviceAccountAnnotations": labels,
     }
     properties |= dict.fromkeys(
-        ("extraEnv", "extraEnvFrom", "extraVolumes", "extraVolumeMounts", "tolerations"), objects
+        (
+            "extraEnv",
+            "extraEnvFrom",
+            "extraVolumes",
+            "extraVolumeMounts",
+            "tolerations",
+            "topologySpreadConstraints",
+        ),
+        objects,
     )
     # A DaemonSet has as many Pods as there are Kubernetes nodes.
     without = {"properties": {"kind": {"const": "DaemonSet"}}, "required": ["kind"]}

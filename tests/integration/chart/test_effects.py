@@ -28,6 +28,7 @@ SAMPLES: dict[str, Any] = {
 }  # fmt: skip
 OWN: dict[str, Any] = {
     "agents.pools": {"changed": {}}, "nodes": {"changed": {"gpuVendor": "cpu"}}, "extraObjects": [{"changed": 1}],
+    "service.externalTrafficPolicy": "Cluster",
     "image.digest": f"sha256:{'c' * 64}", "operator.image.digest": f"sha256:{'c' * 64}", "service.nodePort": 30777,
     "operator.serving.gateway": "a/changed", "networkPolicy.allow.namespaces": [{"changed": "yes"}],
     "networkPolicy.allow.apiServerPorts": [7777], "networkPolicy.allow.internetPorts": [7777],

@@ -32,7 +32,14 @@ EVERYTHING: dict[str, Any] = {
     "extraContainers": [{"name": "beside", "image": "i:1"}],
     "auth": {"mode": "keys", "keysSecret": "keys"},
     "tls": {"secretName": "tls"},
-    "service": {"type": "LoadBalancer", "nodePort": 30080, "annotations": {"a": "b"}},
+    "service": {
+        "type": "LoadBalancer",
+        "nodePort": 30080,
+        "annotations": {"a": "b"},
+        "loadBalancerClass": "example.com/inner",
+        "loadBalancerSourceRanges": ["10.0.0.0/8"],
+        "externalTrafficPolicy": "Local",
+    },
     "scratch": {"sizeLimit": "10Gi", "medium": "Memory"},
     "podLabels": {"a": "b"},
     "podAnnotations": {"a": "b"},
@@ -82,7 +89,12 @@ SERVED = {  # for workloads with a Service
         "hosts": [{"host": "a.example.com", "paths": [{"path": "/x"}]}, {"host": "b.example.com"}],
         "tls": [{"hosts": ["a.example.com"], "secretName": "a"}],
     },
-    "httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}], "hostnames": ["c.example.com"]},
+    "httpRoute": {
+        "enabled": True,
+        "parentRefs": [{"name": "public"}],
+        "hostnames": ["c.example.com"],
+        "timeouts": {"request": "300s"},
+    },
     "hosts": ["d.example.com"],
 }
 KINDS_OF_OTHERS = {"HTTPRoute", "ServiceMonitor", "PodMonitor", "PrometheusRule"}
@@ -103,7 +115,9 @@ def kinds_of_others(own_cluster: DevCluster, kubectl_path: Path, tmp_path_factor
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_everything_together_is_accepted(release: Release, workload: str) -> None:
     served = SERVED if workload != "Job" else {}
-    scaling = {"autoscaling": {"enabled": True}} if workload == "Deployment" else {}
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 60}}
+    more = {"targetMemoryUtilizationPercentage": 70, "behavior": behavior}
+    scaling = {"autoscaling": {"enabled": True, **more}} if workload == "Deployment" else {}
     manifests = render({**EVERYTHING, **served, **scaling, "workload": workload}, namespace=release.namespace)
     assert_accepted(release.try_kubectl, manifests, release.namespace)
     for _, template in pod_templates(manifests):

@@ -76,7 +76,7 @@ DIGEST = f"sha256:{'a' * 64}"
         ({"workload": "Job", "autoscaling": {"enabled": True}}, "autoscaling.enabled is for the workload Deployment"),
         (
             {"autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}},
-            "autoscaling.targetCPUUtilizationPercentage is a part of the CPU request, and there is none: set",
+            "autoscaling aims at a percentage of the cpu request, and there is none: set resources.requests.cpu",
         ),
         (
             {"workload": "Job", "podDisruptionBudget": {"enabled": True}},
@@ -84,6 +84,14 @@ DIGEST = f"sha256:{'a' * 64}"
         ),
         ({"workload": "Job", "job": {"timeZone": "Europe/Berlin"}}, "job.timeZone is for a CronJob: set job.schedule"),
         ({"fullnameOverride": "n" * 41}, "at '/fullnameOverride': maxLength: got 41, want 40"),
+        (
+            {"service": {"loadBalancerClass": "a"}},
+            "service.loadBalancerClass is for service.type LoadBalancer, not Clust",
+        ),
+        (
+            {"controller": {"enabled": True, "service": {"externalTrafficPolicy": "Local"}}},
+            "controller.service.externalTrafficPolicy is for controller.service.type LoadBalancer or NodePort",
+        ),
         ({"ingress": {"enabled": True}}, "ingress.hosts is empty: name a host"),
         ({"workload": "Job", "httpRoute": GATEWAY}, "httpRoute.enabled needs a workload with a Service"),
         ({"agents": {"pools": {"a": {}}}}, "agents.pools needs the controller: set operator.enabled"),
@@ -508,6 +516,15 @@ def test_a_pool_of_agents_has_stable_names_or_a_pod_on_each_node() -> None:
     assert find(manifests, "DaemonSet", "vmafx-agent-b")
     error = refused({"operator": {"enabled": True}, "agents": {"pools": {"a": {"kind": "Deployment"}}}})
     assert "at '/agents/pools/a/kind': value must be one of 'StatefulSet', 'DaemonSet'" in error
+
+
+def test_pools_are_spread_over_the_kubernetes_nodes() -> None:
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    pools = {"a": {"replicas": 2, "topologySpreadConstraints": [spread]}}
+    spec = find(render({"operator": {"enabled": True}, "agents": {"pools": pools}}), "StatefulSet", "vmafx-agent-a")[
+        "spec"
+    ]
+    assert spec["template"]["spec"]["topologySpreadConstraints"] == [{**spread, "labelSelector": spec["selector"]}]
 
 
 def test_agents_have_the_identity_of_a_cloud() -> None:

@@ -192,3 +192,19 @@ no two namespaces share one: names of roles may have 253 characters.
 {{- define "vmafx.clusterName" -}}
 {{- if .root.Values.namespaced }}{{ printf "%s-%s" .name .root.Release.Namespace }}{{ else }}{{ .name }}{{ end }}
 {{- end }}
+
+{{/* The type of a Service, and what goes with it: (dict "path" "service" "values" .Values.service). */}}
+{{- define "vmafx.serviceType" -}}
+type: {{ .values.type }}
+{{- $balancer := pick .values "loadBalancerClass" "loadBalancerSourceRanges" }}
+{{- range $name, $value := $balancer }}
+{{- if $value }}
+{{- if ne $.values.type "LoadBalancer" }}{{ fail (printf "%s.%s is for %s.type LoadBalancer, not %s" $.path $name $.path $.values.type) }}{{ end }}
+{{ $name }}: {{ toJson $value }}
+{{- end }}
+{{- end }}
+{{- with .values.externalTrafficPolicy }}
+{{- if eq $.values.type "ClusterIP" }}{{ fail (printf "%s.externalTrafficPolicy is for %s.type LoadBalancer or NodePort, not ClusterIP" $.path $.path) }}{{ end }}
+externalTrafficPolicy: {{ . }}
+{{- end }}
+{{- end }}

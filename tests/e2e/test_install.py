@@ -3,14 +3,19 @@
 The short form that `.ci/run` runs.
 """
 
+import json
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.clips import FRAMES, ClipServer
 from tests.e2e.cluster import Cluster
 from tests.e2e.image import IMAGE
-from tests.e2e.product import PRIVATE, RELEASE, SMALL, START, Product, is_ready
+from tests.e2e.product import CHART, PRIVATE, RELEASE, SMALL, START, Product, is_ready
+from tests.support.chart import WORKLOADS, render
+from tests.support.project import ROOT
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.quick]
@@ -39,6 +44,29 @@ def agent_of(product: Product) -> str:
     """The VmafxNode of the only agent."""
     (pod,) = product.pods("agent-edge")
     return str(pod["metadata"]["name"])
+
+
+def test_prometheus_reads_the_alerts_and_the_dashboard(tmp_path: Path) -> None:
+    """As its promtool says: the alerts as they are, the queries of the dashboard as rules."""
+    rules = []
+    for workload in WORKLOADS:
+        monitoring = {"enabled": True, "prometheusRule": {"enabled": True}}
+        given = {"workload": workload, "operator": {"enabled": True, "leaderElect": True}, "monitoring": monitoring}
+        (rendered,) = [one for one in render(given) if one["kind"] == "PrometheusRule"]
+        rules += [rule for group in rendered["spec"]["groups"] for rule in group["rules"] if rule not in rules]
+    alerts = len(rules)
+    dashboard = json.loads((ROOT / CHART / "files" / "dashboard.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    rules += [
+        {"record": f"panel:{number}", "expr": query.replace("$__rate_interval", "5m")}
+        for number, query in enumerate(queries)
+    ]
+    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "vmafx", "rules": rules}]}))  # JSON is YAML
+    command = ["promtool", "check", "rules", str(tmp_path / "rules.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"SUCCESS: {len(rules)} rules found" in done.stdout
+    assert (alerts > 8, len(queries) > 20) == (True, True)
 
 
 def test_the_quick_start_runs_three_pods(product: Product) -> None:
@@ -99,9 +127,12 @@ def test_running_jobs_survive_an_upgrade_and_a_rollback(product: Product, clips:
 
 def test_uninstall_leaves_only_the_crds(product: Product, before: set[str]) -> None:
     product.install(values=AGENTS)
+    product.pool()
+    product.wait_for_node(agent_of(product))
     product.uninstall()
-    # Helm deletes neither CRDs nor their objects: jobs, and nodes that people or agents have created.
-    product.kubectl("delete", "vmafxjobs,vmafxnodes", "--all", f"--timeout={START}")
+    # Helm deletes neither CRDs nor the objects that people have created: jobs, and one node here.
+    product.kubectl("delete", "vmafxjobs", "--all", f"--timeout={START}")
+    product.kubectl("delete", "vmafxnode", "pool", f"--timeout={START}")
     until(lambda: not product.get("pods")["items"], "all Pods are gone", 60)
     left = {line for line in product.everything() - before if not line.startswith("CustomResourceDefinition ")}
     assert left == set()

@@ -22,7 +22,7 @@ from vmafx.devcluster.cluster import free_port
 
 PROGRAMS = Path(sys.executable).parent
 LISTENING = ("_LISTEN", "_OPERATOR_METRICS_ADDR", "_OPERATOR_PROBE_ADDR")  # ends of variables with an own address
-VOLUMES = ("/scratch", "/var/lib/vmafx", "/corpus", "/output", "/models")
+VOLUMES = ("/scratch", "/var/lib/vmafx", "/etc/vmafx/keys", "/corpus", "/output", "/models")
 
 
 class Release:

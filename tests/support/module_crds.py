@@ -33,7 +33,7 @@ PROMETHEUS_OPERATOR = _Module(
     "github.com/prometheus-operator/prometheus-operator", "v0.94.0",
     "h1:VxMKzqr8Xqw5/QInNT7a3B5XInPnHqE7SD2UIdwKpRM=",
     tuple(f"example/prometheus-operator-crd/monitoring.coreos.com_{one}.yaml" for one in
-          ("servicemonitors", "prometheusrules")),
+          ("servicemonitors", "podmonitors", "prometheusrules")),
 )  # fmt: skip
 
 

@@ -25,10 +25,13 @@ from vmafx.devcluster import crds
 from vmafx.generate import roles
 from vmafx.generate.chart_schema import VARIANTS, operator_variables, schema
 from vmafx.generate.chart_values import ChartError, Value, check_settings, leaves, read_values, text_of
+from vmafx.inference.manifests import PORT_NAME
+from vmafx.inference.manifests import labels as inference_labels
 from vmafx.jobs.sample_keys import SAMPLES_SECRET
 from vmafx.mcp import rbac as mcp
 from vmafx.operator import kinds as operator
 from vmafx.operator.settings import OperatorSettings
+from vmafx.operator.training.manifests import labels as trainer_labels
 from vmafx.serving.settings import ServeSettings
 from vmafx.settings import Settings, declared
 from vmafx.training.status import STATUS_PORT
@@ -36,6 +39,7 @@ from vmafx.training.status import STATUS_PORT
 CHART = Path("deploy/helm/vmafx")
 PUSHGATEWAY = CHART / "charts" / "prometheus-pushgateway"
 VALUES = "values.yaml"
+NAME_LABEL = "app.kubernetes.io/name"
 CLUSTER_SCOPED = {
     ("", "namespaces"), ("", "nodes"),
     ("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews"),
@@ -72,6 +76,9 @@ def templates() -> str:
         "audience": AUDIENCE,
         "scratchVolume": SCRATCH_VOLUME,
         "scratch": SCRATCH,
+        "trainers": trainer_labels("")[NAME_LABEL],
+        "inference": inference_labels({})[NAME_LABEL],
+        "createdPort": PORT_NAME,
     }
     ports = {
         "operatorMetrics": _port(OperatorSettings, "metrics_address"),

@@ -18,6 +18,9 @@ WORKLOAD_SECTIONS = ("Scoring", "`vmaf-tune`", "`vmafx serve`", "`vmafx mcp`")  
 AGENT_SECTIONS = ("Scoring", "Worker", "Agent")
 # Of the operator's variables, those that clients also set for a whole release.
 OPERATOR_VARIABLES = ("VMAFX_OPERATOR_", "VMAFX_CONTROLLER_")
+LEASE_NAMESPACE = (
+    "VMAFX_OPERATOR_LEASE_NAMESPACE"  # not among them: the Role for the Lease is in the release's namespace
+)
 PREFIX = "VMAFX_"
 Schema = dict[str, Any]
 
@@ -110,6 +113,10 @@ def _definitions() -> Schema:
             },
         },
         "strings": {"type": "array", "items": string},
+        "cidrs": {
+            "type": "array",
+            "items": {**string, "pattern": r"^([0-9]+(\.[0-9]+){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)/[0-9]+$"},
+        },
         "command": {"type": "array", "items": string, "minItems": 1},
         "stringMap": {"type": "object", "additionalProperties": string},
         "name": name,
@@ -142,7 +149,11 @@ def _definitions() -> Schema:
 def operator_variables() -> dict[str, str]:
     """The defaults of the operator's variables that may be among those of the release."""
     found = [setting for group in SECTIONS["Operator"] for setting in declared(group).values()]
-    return {one.variable: one.default for one in found if one.variable.startswith(OPERATOR_VARIABLES)}
+    return {
+        one.variable: one.default
+        for one in found
+        if one.variable.startswith(OPERATOR_VARIABLES) and one.variable != LEASE_NAMESPACE
+    }
 
 
 def _variables(sections: Sequence[str], more: Iterable[str] = ()) -> Schema:
@@ -181,9 +192,18 @@ def _agent_pool(objects: Schema) -> Schema:
         "runtimeClassName": string,
         "podLabels": labels,
         "podAnnotations": labels,
+        "serviceAccountAnnotations": labels,
     }
     properties |= dict.fromkeys(
-        ("extraEnv", "extraEnvFrom", "extraVolumes", "extraVolumeMounts", "tolerations"), objects
+        (
+            "extraEnv",
+            "extraEnvFrom",
+            "extraVolumes",
+            "extraVolumeMounts",
+            "tolerations",
+            "topologySpreadConstraints",
+        ),
+        objects,
     )
     # A DaemonSet has as many Pods as there are Kubernetes nodes.
     without = {"properties": {"kind": {"const": "DaemonSet"}}, "required": ["kind"]}

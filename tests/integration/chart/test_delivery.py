@@ -36,9 +36,10 @@ def argo() -> tuple[str, dict[str, Any]]:
 
 
 def flux() -> tuple[str, dict[str, Any]]:
-    repository, release = yaml.safe_load_all(FLUX.read_text())
+    namespace, repository, release = yaml.safe_load_all(FLUX.read_text())
     assert release["spec"]["chartRef"] == {"kind": repository["kind"], "name": repository["metadata"]["name"]}
-    assert release["metadata"]["namespace"] == repository["metadata"]["namespace"]
+    assert release["metadata"]["namespace"] == repository["metadata"]["namespace"] == namespace["metadata"]["name"]
+    assert release["spec"]["install"]["remediation"]["retries"] > 0
     return repository["spec"]["ref"]["semver"].replace("x", "0"), release["spec"]["values"]
 
 
@@ -65,6 +66,18 @@ def test_rendering_twice_gives_the_same() -> None:
     """Argo CD compares what it renders with what exists: nothing may be random or depend on the cluster."""
     values = {"operator": {"enabled": True}, "config": {"A": 1, "B": 2}, "nodes": {"a": {"gpuVendor": "cpu"}}}
     assert render(values) == render(values)
+
+
+def test_the_workflow_builds_what_its_tests_need_before_their_time_limit() -> None:
+    """What `make test` builds and these tests use; without, the build would be a part of a test."""
+    steps = "".join(step.get("run", "") for step in yaml.safe_load(WORKFLOW.read_text())["jobs"]["check"]["steps"])
+    tests = "".join(path.read_text() for path in (ROOT / "tests" / "integration" / "chart").glob("*.py"))
+    commands = re.findall(r"\$\(BIN\)/python -m (tests\.support\.[\w.]+)", (ROOT / "Makefile").read_text())
+    needed = [one for one in commands if f"from {one} import" in tests]
+    assert {"tests.support.registry", "tests.support.module_crds", "tests.support.chart"} <= set(needed)
+    for module in needed:
+        installed = module == "tests.support.pushgateway"  # that of Debian
+        assert ("prometheus-pushgateway" if installed else f".venv/bin/python -m {module}") in steps
 
 
 def test_the_commands_of_the_workflow_run(tmp_path: Path) -> None:

@@ -131,3 +131,34 @@ def test_the_notes_call_the_server_as_it_is_set_up(values: dict[str, Any], comma
 def test_the_notes_warn(values: dict[str, Any], warning: str) -> None:
     assert warning in notes_of(values)
     assert "WARNING" not in notes_of({**values, "job": {}, "deployment": {}})
+
+
+@pytest.mark.parametrize(
+    "values", [{"deployment": {"replicaCount": 0}}, {"workload": "StatefulSet", "statefulSet": {"replicaCount": 0}}]
+)
+def test_the_notes_do_not_call_a_server_without_replicas(values: dict[str, Any]) -> None:
+    notes = notes_of({**values, "operator": {"enabled": True}})
+    assert "server has no replicas" in notes
+    assert "port-forward" not in notes
+    assert "vmjob/first-job" in notes
+
+
+@pytest.mark.parametrize(
+    ("values", "images"),
+    [
+        ({}, {}),
+        ({"gpu": {"vendor": "nvidia"}}, {"nvidia.com/gpu": "vmafx-operator:0.1.0-cuda"}),
+        ({"gpu": {"vendor": "nvidia"}, "image": {"tag": "mine"}}, {}),
+        (
+            {"agents": {"pools": {"a": {"vendor": "intel"}}}, "nodes": {"b": {"gpuVendor": "amd"}}},
+            {"gpu.intel.com/i915": "vmafx-operator:0.1.0-xpu", "amd.com/gpu": "vmafx-operator:0.1.0-rocm"},
+        ),
+        ({"nodes": {"b": {"gpuVendor": "amd", "image": "own:1"}}}, {}),
+    ],
+)
+def test_the_notes_say_which_images_have_to_be_built(values: dict[str, Any], images: dict[str, str]) -> None:
+    notes = notes_of({**values, "operator": {"enabled": True}})
+    assert dict(re.findall(r"^Pods with (\S+) have the image (\S+)\. ", notes, re.MULTILINE)) == images
+    assert notes.count("docker/build") == len(images)
+    assert notes.count("Nobody has tried") == len(images.keys() - {"nvidia.com/gpu"})
+    assert ("Level Zero" in notes) == ("gpu.intel.com/i915" in images)

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.integration.chart.test_options import EVERYTHING, OUTSIDE
-from tests.support.chart import CHART, helm
+from tests.integration.chart.test_options import EVERYTHING, SERVED
+from tests.support.chart import CHART, WORKLOADS, helm
 from tests.support.project import ROOT
 from vmafx.generate import chart
 from vmafx.generate.chart_values import Value, leaves, read_values
@@ -23,10 +23,12 @@ SAMPLES: dict[str, Any] = {
     "objects": [{"name": "changed"}], "object": {"changed": {}}, "variables": {"CHANGED": "yes"},
     "quantity": "7Gi", "size": "7Gi", "sizeOrNone": "7Gi", "path": "/changed", "promDuration": "7s",
     "port": 7777, "countOrPercent": 7, "secrets": [{"name": "changed"}], "schedule": "0 4 * * *",
-    "unprivilegedPort": 7777, "accessModes": ["ReadWriteMany"], "ingressHosts": [{"host": "changed"}],
+    "unprivilegedPort": 7777, "accessModes": ["ReadWriteMany"], "cidrs": ["7.0.0.0/8"],
+    "ingressHosts": [{"host": "changed"}],
 }  # fmt: skip
 OWN: dict[str, Any] = {
     "agents.pools": {"changed": {}}, "nodes": {"changed": {"gpuVendor": "cpu"}}, "extraObjects": [{"changed": 1}],
+    "service.externalTrafficPolicy": "Cluster",
     "image.digest": f"sha256:{'c' * 64}", "operator.image.digest": f"sha256:{'c' * 64}", "service.nodePort": 30777,
     "operator.serving.gateway": "a/changed", "networkPolicy.allow.namespaces": [{"changed": "yes"}],
     "networkPolicy.allow.apiServerPorts": [7777], "networkPolicy.allow.internetPorts": [7777],
@@ -103,7 +105,7 @@ def rendered(values: dict[str, Any], upgrade: str = "--is-upgrade") -> str:
 def bases(value: Value) -> Iterator[dict[str, Any]]:
     beside = BESIDE.get(".".join(value.path), {})
     alone = {"operator": {"enabled": True}, "agents": {"pools": {"a": {}}}, "nodes": {"a": {"gpuVendor": "intel"}}}
-    everything = merged(EVERYTHING, OUTSIDE, {"autoscaling": {"enabled": True}})
+    everything = merged(EVERYTHING, SERVED, {"autoscaling": {"enabled": True}})
     found = [
         merged(EVERYTHING, {"workload": "Job"}, beside),
         merged(EVERYTHING, {"workload": "StatefulSet"}, beside),
@@ -135,3 +137,16 @@ def test_a_value_has_an_effect(value: Value) -> None:
         if before != after:
             return
     raise AssertionError(f"{another(value)!r} changes nothing; {errors}")
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_null_is_an_empty_map_or_list(workload: str) -> None:
+    """As `--set persistence.annotations=null` empties a default; all of them here at once."""
+    needed = {("ingress", "hosts"), ("httpRoute", "parentRefs")}
+    empty = [
+        value for value in [*VALUES, *GATEWAY] if isinstance(value.default, dict | list) and value.path not in needed
+    ]
+    assert len(empty) > 80
+    served = SERVED if workload != "Job" else {}
+    shown = rendered(merged(EVERYTHING, served, {"workload": workload}, *(nested(value.path, None) for value in empty)))
+    assert not shown.startswith("refused"), shown

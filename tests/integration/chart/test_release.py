@@ -35,6 +35,14 @@ def names(release: Release, kinds: str) -> set[str]:
     return set(release.kubectl("get", kinds, "--output=name").split())
 
 
+def write_keys(release: Release) -> dict[str, str]:
+    """The file of the Secret with API keys, as people write it; returns the values that name it."""
+    folder = release.folder / "etc" / "vmafx" / "keys"
+    folder.mkdir(parents=True)
+    (folder / "keys").write_text("# the callers\n\n  # and their keys\nann 0123456789abcdef\nbob fedcba9876543210\n")
+    return {"mode": "keys", "keysSecret": "keys"}
+
+
 @pytest.mark.parametrize("namespaced", [False, True])
 def test_the_quick_start_scores_a_job_on_an_agent(release: Release, tmp_path: Path, namespaced: bool) -> None:
     before = names(release, KINDS)
@@ -42,6 +50,7 @@ def test_the_quick_start_scores_a_job_on_an_agent(release: Release, tmp_path: Pa
         "namespaced": namespaced,
         "operator": {"enabled": True, "leaderElect": True, "image": {"tag": "dev"}},
         "agents": {"pools": {"edge": {"kind": "DaemonSet", "labels": {"rack": "a"}, "capacity": 1}}},
+        "auth": write_keys(release) if namespaced else {},
     }
     release.helm("upgrade", "--install", release.name, str(CHART), values=values)
     controller = release.start("Deployment", "vmafx-controller")
@@ -81,9 +90,8 @@ def test_the_quick_start_scores_a_job_on_an_agent(release: Release, tmp_path: Pa
     release.helm("upgrade", release.name, str(CHART), values={**values, "operator": {"enabled": True}})
     after = json.loads(release.kubectl("get", "secret", "vmafx-controller-session", "--output=json"))
     assert after["data"] == secret["data"], "an upgrade keeps the key"
-    release.close()
-    release.helm("uninstall", release.name)
-    release.kubectl("delete", "vmafxjobs,vmafxnodes", "--all")
+    uninstall_nodes(release, "ip-10-0-0-1-example-com-edge", tmp_path)
+    release.kubectl("delete", "vmafxjobs", "--all")
     release.kubectl("wait", "--for=delete", "pods", "--all", "--timeout=60s")
     left = {one for one in names(release, KINDS) - before if not one.startswith(("event", "controllerrevision"))}
     assert left == set(), "an uninstall leaves nothing"
@@ -92,16 +100,38 @@ def test_the_quick_start_scores_a_job_on_an_agent(release: Release, tmp_path: Pa
     assert len(release.kubectl("get", "crds", "--output=name").split()) == 4
 
 
+def uninstall_nodes(release: Release, registered: str, folder: Path) -> None:
+    """Uninstall the release. Its hook deletes the VmafxNodes that its agents have registered, and no others."""
+    others = ("of-a-person", "of-an-agent-outside")
+    for name, labels in zip(others, ({}, {"vmafx.dev/registered-by": "agent"}), strict=True):
+        metadata = {"name": name, "labels": labels}
+        node = {"apiVersion": "vmafx.dev/v1", "kind": "VmafxNode", "metadata": metadata, "spec": {"gpuVendor": "cpu"}}
+        (folder / "node.json").write_text(json.dumps(node))
+        release.kubectl("create", "-f", str(folder / "node.json"))
+    hooks = [one for one in release.hooks() if one["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"]
+    release.close()
+    release.helm("uninstall", release.name, "--no-hooks")
+    for one in hooks[:-1]:
+        (folder / "hook.json").write_text(json.dumps(one))
+        release.kubectl("apply", "-f", str(folder / "hook.json"))
+    done = release.run_check(hooks[-1]["spec"]["template"] | {"metadata": {"name": "uninstall"}})
+    assert (done.returncode, done.stdout) == (0, f"deleted the VmafxNode {registered}\n"), done.stderr
+    left = names(release, "vmafxnodes")
+    assert left == {f"vmafxnode.vmafx.dev/{name}" for name in others}
+    release.kubectl("delete", "serviceaccount,role,rolebinding", "vmafx-uninstall")
+    release.kubectl("delete", *left)
+
+
 def test_the_mcp_server_passes_its_check_and_reaches_the_cluster(release: Release) -> None:
-    release.helm(
-        "install", release.name, str(CHART), values={"workload": "StatefulSet", "statefulSet": {"cluster": True}}
-    )
+    values = {"workload": "StatefulSet", "statefulSet": {"cluster": True}, "auth": write_keys(release)}
+    release.helm("install", release.name, str(CHART), values=values)
     says(release.start("StatefulSet", "vmafx"), '"msg":"serving"')
     name = f"vmafx-0.vmafx-headless.{release.namespace}.svc"
     release.addresses[f"{name}:8080"] = release.addresses["vmafx:8080"]
     (check,) = release.checks()
     done = release.run_check(check)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "requests without credentials are refused" in done.stdout
     assert "a session was opened" in done.stdout
     used = {one for one in used_metrics("files/dashboard.json", "files/alerts/mcp.yaml") if one.startswith("vmafx_mcp")}
     assert used - exposed(release.metrics("vmafx", 8080)) == set()
@@ -156,12 +186,18 @@ def test_the_pushgateway_passes_its_check(release: Release) -> None:
 
 def test_the_crds_are_updated_by_the_hook_which_may_do_nothing_else(release: Release) -> None:
     values = {"crds": {"upgrade": True}}
-    release.helm("install", release.name, str(CHART), values=values)
+    release.helm("install", release.name, str(CHART), "--no-hooks", values=values)
     crd = "crd/vmafxjobs.vmafx.dev"
     old = [{"op": "replace", "path": "/spec/names/shortNames", "value": ["old"]}]
     release.kubectl("patch", crd, "--type=json", f"--patch={json.dumps(old)}")
 
-    hooks = [one for one in release.hooks() if one["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade"]
+    # Helm 3 leaves the CRDs of an earlier release as they are: the hook is for an installation too.
+    release.helm("uninstall", release.name, "--no-hooks")
+    release.helm("install", release.name, str(CHART), "--no-hooks", "--skip-crds", values=values)
+    assert json.loads(release.kubectl("get", crd, "--output=json"))["spec"]["names"]["shortNames"] == ["old"]
+
+    hooks = [one for one in release.hooks() if one["metadata"]["labels"]["app.kubernetes.io/component"] == "crds"]
+    assert {one["metadata"]["annotations"]["helm.sh/hook"] for one in hooks} == {"pre-install,pre-upgrade"}
     for one in hooks[:-1]:
         (release.folder / "hook.json").write_text(json.dumps(one))
         release.kubectl("apply", "-f", str(release.folder / "hook.json"))

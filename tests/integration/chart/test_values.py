@@ -1,12 +1,17 @@
 """Wrong values are refused with a line that names them; the others have an effect."""
 
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.chart import CHART, VENDORS, WORKLOADS, environment, find, helm, pod_templates, refused, render
+from vmafx.api.node import AGENT_NAME
 from vmafx.devcluster import DevCluster
+from vmafx.inference import manifests as inference
+from vmafx.operator.training import manifests as trainer
 from vmafx.scoring.media.policy import MediaPolicy
 
 GATEWAY = {"parentRefs": [{"name": "public"}], "enabled": True}
@@ -29,7 +34,28 @@ DIGEST = f"sha256:{'a' * 64}"
         ({"replicas": 3}, "additional properties 'replicas' not allowed"),
         ({"gpu": {"vendors": "nvidia"}}, "at '/gpu': additional properties 'vendors' not allowed"),
         ({"image": {"tag": 1.2}}, "at '/image/tag': got number, want string"),
+        (
+            {"image": {"tag": "1-operator"}},
+            "image.tag is 1-operator, an image with the operator alone: set operator.image",
+        ),
         ({"config": {"VMAFX_LOGLEVEL": "debug"}}, "at '/config': additional properties 'VMAFX_LOGLEVEL' not allowed"),
+        (
+            {"operator": {"enabled": True}, "config": {"VMAFX_OPERATOR_LEASE_NAMESPACE": "kube-system"}},
+            "at '/config': additional properties 'VMAFX_OPERATOR_LEASE_NAMESPACE' not allowed",
+        ),
+        (
+            {"env": {"VMAFX_SERVE_HTTP_LISTEN": ":9999"}},
+            "env has VMAFX_SERVE_HTTP_LISTEN: set service.targetPort instea",
+        ),
+        ({"config": {"PORT": 9999}}, "config has PORT: set service.targetPort instead"),
+        (
+            {"extraEnv": [{"name": "VMAFX_SERVE_AUTH", "value": "token"}]},
+            "extraEnv has VMAFX_SERVE_AUTH: set auth.mode",
+        ),
+        (
+            {"workload": "StatefulSet", "env": {"VMAFX_MCP_CLUSTER": "true"}},
+            "env has VMAFX_MCP_CLUSTER: set statefulSet.cluster instead",
+        ),
         ({"env": {"VMAFX_THREADZ": 4}}, "at '/env': additional properties 'VMAFX_THREADZ' not allowed"),
         ({"persistence": {"corpus": {"size": "lots"}}}, "at '/persistence/corpus/size': 'lots' does not match pattern"),
         ({"operator": {"replicas": 2}}, "at '/operator/leaderElect': value must be true"),
@@ -48,6 +74,24 @@ DIGEST = f"sha256:{'a' * 64}"
         ),
         ({"controller": {"clientCASecret": "ca"}}, "at '/controller/tls/secretName': minLength"),
         ({"workload": "Job", "autoscaling": {"enabled": True}}, "autoscaling.enabled is for the workload Deployment"),
+        (
+            {"autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}},
+            "autoscaling aims at a percentage of the cpu request, and there is none: set resources.requests.cpu",
+        ),
+        (
+            {"workload": "Job", "podDisruptionBudget": {"enabled": True}},
+            "podDisruptionBudget.enabled is for the workloads",
+        ),
+        ({"workload": "Job", "job": {"timeZone": "Europe/Berlin"}}, "job.timeZone is for a CronJob: set job.schedule"),
+        ({"fullnameOverride": "n" * 41}, "at '/fullnameOverride': maxLength: got 41, want 40"),
+        (
+            {"service": {"loadBalancerClass": "a"}},
+            "service.loadBalancerClass is for service.type LoadBalancer, not Clust",
+        ),
+        (
+            {"controller": {"enabled": True, "service": {"externalTrafficPolicy": "Local"}}},
+            "controller.service.externalTrafficPolicy is for controller.service.type LoadBalancer or NodePort",
+        ),
         ({"ingress": {"enabled": True}}, "ingress.hosts is empty: name a host"),
         ({"workload": "Job", "httpRoute": GATEWAY}, "httpRoute.enabled needs a workload with a Service"),
         ({"agents": {"pools": {"a": {}}}}, "agents.pools needs the controller: set operator.enabled"),
@@ -62,6 +106,10 @@ DIGEST = f"sha256:{'a' * 64}"
         ({"service": {"targetPort": 9090}}, "service.targetPort and service.grpcPort are both 9090"),
         ({"service": {"port": 9090}}, "service.port and service.grpcPort are both 9090"),
         ({"terminationGracePeriodSeconds": 3}, "terminationGracePeriodSeconds (3) is less than deployment.drainSec"),
+        (
+            {"networkPolicy": {"allow": {"cidrs": ["nonsense"]}}},
+            "at '/networkPolicy/allow/cidrs/0': 'nonsense' does not mat",
+        ),
         ({"job": {"schedule": "x"}}, "at '/job/schedule': 'x' does not match pattern"),
         ({"deployment": {"maxUnavailable": "abc"}}, "at '/deployment/maxUnavailable': 'abc' does not match pattern"),
         ({"deployment": {"maxSurge": 0}}, "deployment.maxUnavailable and deployment.maxSurge are both 0"),
@@ -123,6 +171,27 @@ OPERATOR, CONTROLLER, SERVER = "deployment-vmafx-operator", "deployment-vmafx-co
             {"operator": {"image": {"tag": "dev-operator"}}, "gpu": {"vendor": "amd"}},
             "vmafx-operator:dev-operator", "vmafx-operator:dev", "vmafx-operator:dev-rocm",
         ),
+        (
+            {"image": {"repository": "r.example/v"}, "operator": {"image": {"digest": DIGEST}}},
+            *[f"r.example/v@{DIGEST}"] * 3,
+        ),
+        (
+            {"image": {"repository": "r.example/v"}, "operator": {"image": {"repository": "o", "digest": DIGEST}}},
+            f"o@{DIGEST}", "r.example/v:0.1.0", "r.example/v:0.1.0",
+        ),
+        ({"operator": {"image": {"digest": DIGEST}}}, *[f"vmafx-operator@{DIGEST}"] * 3),
+        (
+            {"operator": {"image": {"repository": "r.example/v", "digest": DIGEST}}, "gpu": {"vendor": "amd"}},
+            f"r.example/v@{DIGEST}", f"r.example/v@{DIGEST}", "r.example/v:0.1.0-rocm",
+        ),
+        (
+            {"operator": {"image": {"tag": "1-operator", "digest": DIGEST}}},
+            f"vmafx-operator@{DIGEST}", "vmafx-operator:1", "vmafx-operator:1",
+        ),
+        (
+            {"image": {"tag": "1"}, "operator": {"image": {"digest": DIGEST}}},
+            f"vmafx-operator@{DIGEST}", "vmafx-operator:1", "vmafx-operator:1",
+        ),
         ({"image": {"repository": "r.example/v", "digest": DIGEST}}, *[f"r.example/v@{DIGEST}"] * 3),
     ],
 )  # fmt: skip
@@ -175,11 +244,17 @@ def test_agents_with_a_certificate_of_their_own_are_accepted_where_all_callers_n
     assert render({"controller": {"enabled": True, **MUTUAL_TLS}, "agents": {"pools": {"a": pool}}})
 
 
-@pytest.mark.parametrize(("secret", "protocol"), [("", "kubernetes.io/h2c"), ("tls", None)])
-def test_the_grpc_port_is_not_said_to_be_cleartext_with_tls(secret: str, protocol: str | None) -> None:
+@pytest.mark.parametrize(
+    ("secret", "protocols"),
+    [("", {"http": None, "grpc": "kubernetes.io/h2c"}), ("tls", {"http": "https", "grpc": None})],
+)
+def test_a_service_says_which_of_its_ports_have_tls(secret: str, protocols: dict[str, str | None]) -> None:
     service = find(render({"tls": {"secretName": secret}}), "Service", "vmafx")
-    (port,) = [one for one in service["spec"]["ports"] if one["name"] == "grpc"]
-    assert port.get("appProtocol") == protocol
+    assert {port["name"]: port.get("appProtocol") for port in service["spec"]["ports"]} == protocols
+    mcp = render({"workload": "StatefulSet", "tls": {"secretName": secret}})
+    for name in ("vmafx", "vmafx-headless"):
+        (port,) = find(mcp, "Service", name)["spec"]["ports"]
+        assert port.get("appProtocol") == protocols["http"]
 
 
 def test_pods_may_be_killed_at_once() -> None:
@@ -192,6 +267,50 @@ def test_intervals_of_prometheus(interval: str) -> None:
     monitoring = {"enabled": True, "serviceMonitor": {"interval": interval}}
     (monitor,) = [one for one in render({"monitoring": monitoring}) if one["kind"] == "ServiceMonitor"]
     assert monitor["spec"]["endpoints"][0]["interval"] == interval
+
+
+def test_a_service_monitor_finds_its_service_whatever_labels_the_values_have() -> None:
+    common = {"app.kubernetes.io/name": "house", "app.kubernetes.io/part-of": "studio"}
+    manifests = render({"commonLabels": common, "operator": {"enabled": True}, "monitoring": {"enabled": True}})
+    monitors = [one for one in manifests if one["kind"] == "ServiceMonitor"]
+    assert len(monitors) == 3
+    for monitor in monitors:
+        labels = find(manifests, "Service", monitor["metadata"]["name"])["metadata"]["labels"]
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert labels["app.kubernetes.io/part-of"] == "studio"
+
+
+@pytest.mark.parametrize("namespaced", [False, True])
+def test_what_the_operator_creates_is_scraped(namespaced: bool) -> None:
+    monitoring = {"enabled": True, "serviceMonitor": {"labels": {"release": "prometheus"}}}
+    manifests = render({"operator": {"enabled": True}, "namespaced": namespaced, "monitoring": monitoring})
+    for name, labels, port in (
+        ("trainers", trainer.labels("t"), trainer.PORT_NAME),
+        ("inference", inference.labels({}), inference.PORT_NAME),
+    ):
+        monitor = find(manifests, "PodMonitor", f"vmafx-{name}")
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert monitor["spec"].get("namespaceSelector") == (None if namespaced else {"any": True})
+        assert [one["port"] for one in monitor["spec"]["podMetricsEndpoints"]] == [port]
+
+
+def test_the_dashboard_finds_a_release_of_any_name() -> None:
+    """By the names of metrics and the namespace: the job of a server is its Service, whose name the values choose."""
+    text = (CHART / "files" / "dashboard.json").read_text()
+    queries = re.findall(r'"(?:expr|query)": "(.*)"', text)
+    assert len(queries) > 20
+    assert [query for query in queries if "job=" in query] == []
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_pushgateway_is_scraped_once(own: bool) -> None:
+    gateway = {"enabled": True, "serviceMonitor": {"enabled": own}}
+    manifests = render({"workload": "Job", "pushgateway": gateway, "monitoring": {"enabled": True}})
+    (endpoint,) = find(manifests, "ServiceMonitor", "vmafx-pushgateway")["spec"]["endpoints"]
+    assert (endpoint["port"], endpoint["honorLabels"]) == ("http", True)
+    selector = find(manifests, "ServiceMonitor", "vmafx-pushgateway")["spec"]["selector"]["matchLabels"]
+    assert selector.items() <= find(manifests, "Service", "vmafx-pushgateway")["metadata"]["labels"].items()
 
 
 @pytest.mark.parametrize(
@@ -237,6 +356,63 @@ def test_worker_pods_of_other_namespaces_reach_the_controller(
     for name in ("vmafx-controller", "vmafx-operator", "vmafx"):
         (rule,) = find(manifests, "NetworkPolicy", name)["spec"]["ingress"]
         assert ({"namespaceSelector": {}} in rule["from"]) == (all_namespaces and name == "vmafx-controller")
+
+
+@pytest.mark.parametrize("namespaced", [False, True])
+def test_the_pods_of_a_release_reach_each_other_also_if_the_others_of_the_namespace_do_not(namespaced: bool) -> None:
+    given = {
+        "workload": "Job",
+        "operator": {"enabled": True},
+        "namespaced": namespaced,
+        "pushgateway": {"enabled": True},
+        "networkPolicy": {"enabled": True, "allow": {"sameNamespace": False, "jobs": namespaced}},
+    }
+    manifests = render(given)
+    own = {"podSelector": {"matchLabels": {"app.kubernetes.io/instance": "vmafx"}}}
+    ports = {"vmafx-controller": [9090, 8080], "vmafx-operator": [8081, 8082], "vmafx-pushgateway": [9091]}
+    for name, served in ports.items():
+        spec = find(manifests, "NetworkPolicy", name)["spec"]
+        (rule,) = spec["ingress"]
+        jobs = namespaced and name == "vmafx-controller"
+        assert rule["from"] == [{"podSelector": {}} if jobs else own], "worker Pods have no label of the release"
+        assert [port["port"] for port in rule["ports"]] == served
+        (labels,) = [one["metadata"]["labels"] for key, one in pod_templates(manifests) if key == f"deployment-{name}"]
+        assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize(
+    ("values", "port"),
+    [
+        ({"operator": {"controllerAddress": "https://vmafx.example.com"}}, 443),
+        ({"operator": {"controllerAddress": "http://vmafx.{namespace}.svc:8888/"}}, 8888),
+        ({"config": {"VMAFX_CONTROLLER_HTTP_ADDR": "http://vmafx.example.com:81"}}, 81),
+        ({}, None),
+    ],
+)
+def test_the_operator_may_connect_to_a_controller_elsewhere(values: dict[str, Any], port: int | None) -> None:
+    given = {**values, "operator": {"enabled": True, **values.get("operator", {})}, "networkPolicy": {"enabled": True}}
+    rules = find(render(given), "NetworkPolicy", "vmafx-operator")["spec"]["egress"]
+    expected = [{"ports": [{"port": port, "protocol": "TCP"}]}] if port else []
+    assert rules[3:] == expected, "after those for DNS, the API server and the cluster"
+
+
+@pytest.mark.parametrize(
+    ("values", "checked"),
+    [
+        ({}, {"server", "operator", "controller"}),
+        ({"deployment": {"replicaCount": 0}}, {"operator", "controller"}),
+        (
+            {"deployment": {"replicaCount": 0}, "autoscaling": {"enabled": True}, "controller": {"replicas": 0}},
+            {"server", "operator"},
+        ),
+        ({"workload": "StatefulSet", "statefulSet": {"replicaCount": 0}, "operator": {"replicas": 0}}, {"controller"}),
+    ],
+)
+def test_helm_test_checks_what_has_replicas(values: dict[str, Any], checked: set[str]) -> None:
+    manifests = render({**values, "operator": {"enabled": True, **values.get("operator", {})}})
+    assert {one["metadata"]["name"] for one in manifests if one["kind"] == "Pod"} == {
+        f"vmafx-test-{part}" for part in checked
+    }
 
 
 def test_user_roles_come_with_the_controller_alone() -> None:
@@ -340,6 +516,74 @@ def test_a_pool_of_agents_has_stable_names_or_a_pod_on_each_node() -> None:
     assert find(manifests, "DaemonSet", "vmafx-agent-b")
     error = refused({"operator": {"enabled": True}, "agents": {"pools": {"a": {"kind": "Deployment"}}}})
     assert "at '/agents/pools/a/kind': value must be one of 'StatefulSet', 'DaemonSet'" in error
+
+
+def test_pools_are_spread_over_the_kubernetes_nodes() -> None:
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    pools = {"a": {"replicas": 2, "topologySpreadConstraints": [spread]}}
+    spec = find(render({"operator": {"enabled": True}, "agents": {"pools": pools}}), "StatefulSet", "vmafx-agent-a")[
+        "spec"
+    ]
+    assert spec["template"]["spec"]["topologySpreadConstraints"] == [{**spread, "labelSelector": spec["selector"]}]
+
+
+def test_agents_have_the_identity_of_a_cloud() -> None:
+    identity = {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/clips"}
+    pools = {"a": {"serviceAccountAnnotations": identity}, "b": {}}
+    manifests = render({"operator": {"enabled": True}, "agents": {"pools": pools}})
+    assert find(manifests, "ServiceAccount", "vmafx-agent-a")["metadata"]["annotations"] == identity
+    assert "annotations" not in find(manifests, "ServiceAccount", "vmafx-agent-b")["metadata"]
+
+
+def test_the_pods_of_hooks_start_in_a_cluster_whose_nodes_are_all_tainted() -> None:
+    where = {"nodeSelector": {"pool": "small"}, "tolerations": [{"operator": "Exists"}]}
+    given = {"operator": {"enabled": True}, "agents": {"pools": {"a": {}}}, "crds": {"upgrade": True}, "hooks": where}
+    manifests = render(given)
+    hooks = [one for one in manifests if "helm.sh/hook" in one["metadata"].get("annotations", {})]
+    specs = {name: template["spec"] for name, template in pod_templates(hooks)}
+    assert {name.removeprefix("job-vmafx-") for name in specs} == {
+        "crds", "uninstall", "pod-vmafx-test-server", "pod-vmafx-test-operator", "pod-vmafx-test-controller",
+    }  # fmt: skip
+    for spec in specs.values():
+        assert {key: spec[key] for key in where} == where
+        assert spec["containers"][0]["resources"] == {"requests": {"cpu": "50m", "memory": "64Mi"}}
+
+
+def test_pools_with_long_names_have_names_of_their_own() -> None:
+    pools: dict[str, Any] = {"gpu-a10": {}, "gpu-a100": {}, "short": {}}
+    values = {"operator": {"enabled": True}, "agents": {"pools": pools}, "networkPolicy": {"enabled": True}}
+    release = f"vmafx-{'r' * 33}"
+    manifests = render(values, release=release)
+    for kind in ("StatefulSet", "ServiceAccount", "NetworkPolicy"):
+        found = {one["metadata"]["name"] for one in manifests if one["kind"] == kind}
+        names = {name for name in found if name.startswith(f"{release}-age")}
+        assert len(names) == 3
+        assert max(map(len, names)) <= 52
+        assert f"{release}-agent-short" in names
+
+
+def agent_name(command: list[str], machine: str, folder: Path) -> str:
+    """The name that the command of a DaemonSet's Pods gives the agent on a machine."""
+    (folder / "vmafx").write_text("#!/bin/sh\necho $VMAFX_AGENT_NAME\n")
+    (folder / "vmafx").chmod(0o755)
+    environ = {"PATH": f"{folder}:/usr/bin:/bin", "NODE_NAME": machine}
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+
+def test_the_nodes_of_machines_with_long_names_are_of_one_pool_and_one_machine(tmp_path: Path) -> None:
+    pools = {"a": {"kind": "DaemonSet"}, "ab": {"kind": "DaemonSet"}}
+    manifests = render({"operator": {"enabled": True}, "agents": {"pools": pools}})
+    commands = {
+        pool: find(manifests, "DaemonSet", f"vmafx-agent-{pool}")["spec"]["template"]["spec"]["containers"][0][
+            "command"
+        ]
+        for pool in pools
+    }
+    assert agent_name(commands["a"], "ip-10-0-0-1.example.com", tmp_path) == "ip-10-0-0-1-example-com-a"
+    machines = [f"{'m' * 61}{end}" for end in ("", ".example.com", ".example.org")]
+    names = {agent_name(command, machine, tmp_path) for command in commands.values() for machine in machines}
+    assert len(names) == 6
+    assert all(AGENT_NAME.fullmatch(name) for name in names), names
 
 
 def test_variables_keep_their_digits_and_the_direct_ones_win() -> None:

@@ -99,6 +99,21 @@ def test_variables_of_the_operator_reach_it(place: str) -> None:
     assert [(port["port"], port["targetPort"]) for port in service] == [(8081, "metrics"), (8082, "probes")]
 
 
+def test_the_ports_of_the_operator_follow_its_own_variables() -> None:
+    extra = [{"name": "VMAFX_OPERATOR_METRICS_ADDR", "value": ":9999"}]
+    given = {"operator": {"enabled": True, "extraEnv": extra}, "config": {"VMAFX_OPERATOR_METRICS_ADDR": ":9081"}}
+    manifests = render(given)
+    assert effective(manifests, "Deployment", "vmafx-operator")["VMAFX_OPERATOR_METRICS_ADDR"] == ":9999"
+    container = find(manifests, "Deployment", "vmafx-operator")["spec"]["template"]["spec"]["containers"][0]
+    assert [port["containerPort"] for port in container["ports"]] == [9999, 8082]
+
+
+def test_a_batch_job_has_a_variable_that_is_not_for_it() -> None:
+    manifests = render({"workload": "Job", "env": {"PORT": 9999}})
+    (name,) = [one["metadata"]["name"] for one in manifests if one["kind"] == "Job"]
+    assert effective(manifests, "Job", name)["PORT"] == "9999"
+
+
 def test_values_of_the_operator_take_precedence() -> None:
     own = {"logLevel": "warn", "leaderElect": True, "controllerAddress": "http://own:8080"}
     given = {

@@ -2,7 +2,8 @@
 
 {{- define "vmafx.declared" -}}
 names: {operator: vmafx-operator, controller: vmafx-controller, lease: vmafx-operator.vmafx.dev, sessionSecret: vmafx-controller-session,
-  samplesSecret: vmafx-samples, keyField: key, audience: vmafx-controller, scratchVolume: scratch, scratch: /scratch}
+  samplesSecret: vmafx-samples, keyField: key, audience: vmafx-controller, scratchVolume: scratch, scratch: /scratch, trainers: vmafx-trainer,
+  inference: vmafx-inference, createdPort: http}
 ports: {operatorMetrics: 8081, operatorProbes: 8082, controllerGrpc: 9090, controllerHttp: 8080, serveGrpc: 9090, trainer: 9091}
 vendors:
   nvidia: {backend: cuda, resource: nvidia.com/gpu, variant: -cuda}
@@ -23,9 +24,8 @@ containerSecurity:
     drop: [ALL]
 scratchEnvironment: {HOME: /scratch, TMPDIR: /scratch}
 operatorVariables: {VMAFX_OPERATOR_METRICS_ADDR: ':8081', VMAFX_OPERATOR_PROBE_ADDR: ':8082', VMAFX_OPERATOR_LEADER_ELECT: 'false',
-  VMAFX_OPERATOR_LOG_LEVEL: info, VMAFX_OPERATOR_LOG_FORMAT: json, VMAFX_OPERATOR_NAMESPACE: '', VMAFX_OPERATOR_LEASE_NAMESPACE: '',
-  VMAFX_OPERATOR_MAX_CONCURRENT_RECONCILES: '32', VMAFX_CONTROLLER_HTTP_ADDR: 'http://vmafx-controller.{namespace}.svc.cluster.local:8080',
-  VMAFX_CONTROLLER_GRPC_ADDR: 'vmafx-controller.{namespace}.svc.cluster.local:9090'}
+  VMAFX_OPERATOR_LOG_LEVEL: info, VMAFX_OPERATOR_LOG_FORMAT: json, VMAFX_OPERATOR_NAMESPACE: '', VMAFX_OPERATOR_MAX_CONCURRENT_RECONCILES: '32',
+  VMAFX_CONTROLLER_HTTP_ADDR: 'http://vmafx-controller.{namespace}.svc.cluster.local:8080', VMAFX_CONTROLLER_GRPC_ADDR: 'vmafx-controller.{namespace}.svc.cluster.local:9090'}
 {{- end }}
 
 {{- define "vmafx.rules.operator.namespaced" -}}

@@ -32,8 +32,8 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
+{{/* Those of the values may replace the others, but not the labels by which ServiceMonitors and people find the objects. */}}
 {{- define "vmafx.labels" -}}
-{{ include "vmafx.selectorLabels" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 app.kubernetes.io/part-of: vmafx
@@ -41,6 +41,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- with .root.Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
+{{ include "vmafx.selectorLabels" . }}
 {{- end }}
 
 {{/* The metadata of an object: (dict "root" $ "name" NAME "component" COMPONENT "annotations" MAP "labels" MAP). */}}
@@ -51,7 +52,7 @@ namespace: {{ .root.Release.Namespace }}
 {{- end }}
 labels:
   {{- mustMergeOverwrite (include "vmafx.labels" . | fromYaml) (.labels | default dict) | toYaml | nindent 2 }}
-{{- with mustMergeOverwrite (deepCopy .root.Values.commonAnnotations) (.annotations | default dict) }}
+{{- with mustMergeOverwrite (deepCopy (.root.Values.commonAnnotations | default dict)) (.annotations | default dict) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -92,7 +93,13 @@ annotations:
 
 {{/* The image of what runs on the devices of a vendor, without an image of its own: (dict "root" $ "vendor" VENDOR). */}}
 {{- define "vmafx.vendorImage" -}}
-{{- include "vmafx.reference" (dict "repository" (include "vmafx.repository" .root) "tag" (include "vmafx.vendorTag" .) "digest" .root.Values.image.digest) }}
+{{- $digest := .root.Values.image.digest }}
+{{- $own := .root.Values.operator.image }}
+{{- /* The operator's digest goes with its repository and its tag, but is not that of a variant. */}}
+{{- $repository := include "vmafx.repository" .root }}
+{{- $other := or (ne $repository (default $repository $own.repository)) (hasSuffix "-operator" $own.tag) }}
+{{- if and (eq .vendor "cpu") (not (or $digest .root.Values.image.tag $other)) }}{{ $digest = $own.digest }}{{ end }}
+{{- include "vmafx.reference" (dict "repository" $repository "tag" (include "vmafx.vendorTag" .) "digest" $digest) }}
 {{- end }}
 
 {{- define "vmafx.reference" -}}
@@ -163,12 +170,41 @@ annotations:
 {{- printf "%s.%s.svc.cluster.local" (include "vmafx.controllerName" .) .Release.Namespace }}
 {{- end }}
 
+{{/*
+The name of a pool of agents: (dict "root" $ "pool" POOL). At most 52 characters, since names of Pods and revisions have suffixes; a
+digest takes the place of what is cut, so that no two pools share a name.
+*/}}
+{{- define "vmafx.agentName" -}}
+{{- $name := printf "%s-agent-%s" (include "vmafx.fullname" .root) .pool }}
+{{- if gt (len $name) 52 }}{{ $name = printf "%s-%s" (trunc 43 $name) (sha256sum $name | trunc 8) }}{{ end }}
+{{- $name }}
+{{- end }}
+
 {{/* A value as the text of a variable: whole numbers without an exponent. */}}
 {{- define "vmafx.text" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}
 {{- end }}
 
-{{/* Names of objects without a namespace: of one release in the cluster, or of the release of a namespace. */}}
+{{/*
+Names of objects without a namespace: of one release in the cluster, or of the release of a namespace. They are not cut, so that
+no two namespaces share one: names of roles may have 253 characters.
+*/}}
 {{- define "vmafx.clusterName" -}}
-{{- if .root.Values.namespaced }}{{ printf "%s-%s" .name .root.Release.Namespace | trunc 63 | trimSuffix "-" }}{{ else }}{{ .name }}{{ end }}
+{{- if .root.Values.namespaced }}{{ printf "%s-%s" .name .root.Release.Namespace }}{{ else }}{{ .name }}{{ end }}
+{{- end }}
+
+{{/* The type of a Service, and what goes with it: (dict "path" "service" "values" .Values.service). */}}
+{{- define "vmafx.serviceType" -}}
+type: {{ .values.type }}
+{{- $balancer := pick .values "loadBalancerClass" "loadBalancerSourceRanges" }}
+{{- range $name, $value := $balancer }}
+{{- if $value }}
+{{- if ne $.values.type "LoadBalancer" }}{{ fail (printf "%s.%s is for %s.type LoadBalancer, not %s" $.path $name $.path $.values.type) }}{{ end }}
+{{ $name }}: {{ toJson $value }}
+{{- end }}
+{{- end }}
+{{- with .values.externalTrafficPolicy }}
+{{- if eq $.values.type "ClusterIP" }}{{ fail (printf "%s.externalTrafficPolicy is for %s.type LoadBalancer or NodePort, not ClusterIP" $.path $.path) }}{{ end }}
+externalTrafficPolicy: {{ . }}
+{{- end }}
 {{- end }}

@@ -191,9 +191,9 @@ The `env` of a container: one entry for each name, that of the last source which
 {{/* The labels and annotations of Pods: (dict "root" $ "component" COMPONENT "values" VALUES "annotations" MAP). */}}
 {{- define "vmafx.podMetadata" -}}
 labels:
-  {{- $own := mustMergeOverwrite (deepCopy .root.Values.commonLabels) (deepCopy (.values.podLabels | default dict)) }}
+  {{- $own := mustMergeOverwrite (deepCopy (.root.Values.commonLabels | default dict)) (deepCopy (.values.podLabels | default dict)) }}
   {{- mustMergeOverwrite $own (include "vmafx.selectorLabels" . | fromYaml) | toYaml | nindent 2 }}
-{{- $annotations := mustMergeOverwrite (deepCopy .root.Values.commonAnnotations) (.annotations | default dict) (.values.podAnnotations | default dict) }}
+{{- $annotations := mustMergeOverwrite (deepCopy (.root.Values.commonAnnotations | default dict)) (.annotations | default dict) (.values.podAnnotations | default dict) }}
 {{- with $annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}

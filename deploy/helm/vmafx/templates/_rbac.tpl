@@ -26,7 +26,7 @@ subjects:
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  {{- include "vmafx.metadata" (dict "root" .root "name" $name "component" .role "annotations" (deepCopy .values.serviceAccountAnnotations)) | nindent 2 }}
+  {{- include "vmafx.metadata" (dict "root" .root "name" $name "component" .role "annotations" (deepCopy (.values.serviceAccountAnnotations | default dict))) | nindent 2 }}
 automountServiceAccountToken: false
 {{- if .root.Values.rbac.create }}
 ---

@@ -6,11 +6,15 @@
 {{- $component := include "vmafx.component" . }}
 {{- $facts := include "vmafx.declared" . | fromYaml }}
 {{- $serves := ne .Values.workload "Job" }}
+{{- if hasSuffix "-operator" .Values.image.tag }}
+{{- fail (printf "image.tag is %s, an image with the operator alone: set operator.image.tag to it, and image.tag to the one of all roles" .Values.image.tag) }}
+{{- end }}
 {{- $own := get (dict "Deployment" .Values.deployment "Job" .Values.job "StatefulSet" .Values.statefulSet) .Values.workload }}
 {{- $ports := list }}
 {{- $probes := dict }}
 {{- $lifecycle := dict }}
 {{- if $serves }}
+{{- include "vmafx.checkVariables" . }}
 {{- $ports = append $ports (dict "name" "http" "containerPort" (int .Values.service.targetPort) "protocol" "TCP") }}
 {{- $probes = include "vmafx.probes" (dict "port" "http" "scheme" (ternary "HTTPS" "HTTP" (ne .Values.tls.secretName "")) "startup" .Values.probes.startupSeconds "period" .Values.probes.periodSeconds "timeout" .Values.probes.timeoutSeconds) | fromYaml }}
 {{- end }}
@@ -53,6 +57,31 @@ spec:
   ) | trim | nindent 2 }}
 {{- end }}
 
+{{/* Refuses variables that a value has to set, since other parts of the chart depend on it. */}}
+{{- define "vmafx.checkVariables" -}}
+{{- $values := dict "PORT" "service.targetPort" "VMAFX_SERVE_GRPC_LISTEN" "service.grpcPort" "VMAFX_MCP_CLUSTER" "statefulSet.cluster" }}
+{{- range list "VMAFX_SERVE" "VMAFX_MCP" }}
+{{- $_ := mustMerge $values (dict (print . "_HTTP_LISTEN") "service.targetPort" (print . "_AUTH") "auth.mode" (print . "_TLS_CERT") "tls.secretName" (print . "_TLS_KEY") "tls.secretName") }}
+{{- end }}
+{{- $entries := dict }}
+{{- range .Values.extraEnv }}{{ $_ := set $entries .name true }}{{ end }}
+{{- range $place, $given := dict "config" .Values.config "env" .Values.env "extraEnv" $entries }}
+{{- range $name, $value := $values }}
+{{- if hasKey ($given | default dict) $name }}
+{{- fail (printf "%s has %s: set %s instead, which the probes, the Service, the account and `helm test` follow too" $place $name $value) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The most replicas of a workload that serves; of a Job, 0. */}}
+{{- define "vmafx.replicas" -}}
+{{- if eq .Values.workload "StatefulSet" }}{{ int .Values.statefulSet.replicaCount }}
+{{- else if eq .Values.workload "Job" }}0
+{{- else if .Values.autoscaling.enabled }}{{ int .Values.autoscaling.maxReplicas }}
+{{- else }}{{ int .Values.deployment.replicaCount }}{{ end }}
+{{- end }}
+
 {{/* Whether the workload calls the API server. */}}
 {{- define "vmafx.workloadToken" -}}
 {{- if and (ne .Values.workload "Job") (eq .Values.auth.mode "token") }}true
@@ -64,10 +93,10 @@ The names that the workload answers to, separated by commas, in addition to addr
 with .svc or .cluster.local.
 */}}
 {{- define "vmafx.hosts" -}}
-{{- $hosts := .Values.hosts }}
+{{- $hosts := .Values.hosts | default list }}
 {{- if eq .Values.workload "StatefulSet" }}{{ $hosts = append $hosts (printf "*.%s-headless" (include "vmafx.fullname" .)) }}{{ end }}
 {{- if .Values.ingress.enabled }}{{ range .Values.ingress.hosts }}{{ $hosts = append $hosts .host }}{{ end }}{{ end }}
-{{- if .Values.httpRoute.enabled }}{{ $hosts = concat $hosts .Values.httpRoute.hostnames }}{{ end }}
+{{- if .Values.httpRoute.enabled }}{{ $hosts = concat $hosts (.Values.httpRoute.hostnames | default list) }}{{ end }}
 {{- $hosts | uniq | join "," }}
 {{- end }}
 

@@ -89,7 +89,7 @@ def make_pod(
         "restartPolicy": "Never",
         **restricted_pod(settings.pull_secrets),
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
-        "tolerations": [*TOLERATIONS, *_plain(overlay.tolerations)],
+        "tolerations": [*TOLERATIONS, *_gpu_tolerations(job, node, settings), *_plain(overlay.tolerations)],
         "volumes": _volumes(settings, overlay),
         "containers": [_container(job, node, attempt, settings, overlay, variables)],
     }
@@ -208,10 +208,20 @@ def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: Pod
                 requests[name] = limits[name]
             elif name not in given.limits:
                 limits[name] = requests[name]
-    device = gpu_resource(node.spec.gpuVendor, settings.intel_device)
-    if device and job.spec.backend != "cpu":
+    if device := _device(job, node, settings):
         limits.setdefault(device, "1")
     return {name: amounts for name, amounts in (("requests", requests), ("limits", limits)) if amounts}
+
+
+def _device(job: JobView, node: NodeView, settings: PodSettings) -> str | None:
+    """The resource of the GPU that the job gets; none with the CPU backend."""
+    return None if job.spec.backend == "cpu" else gpu_resource(node.spec.gpuVendor, settings.intel_device)
+
+
+def _gpu_tolerations(job: JobView, node: NodeView, settings: PodSettings) -> list[dict[str, str]]:
+    """By convention, the taint that keeps other Pods off GPU nodes has the name of their resource."""
+    device = _device(job, node, settings)
+    return [{"key": device, "operator": "Exists", "effect": "NoSchedule"}] if device else []
 
 
 def _threads(resources: Mapping[str, Any]) -> int:

@@ -135,6 +135,25 @@ async def test_every_option_of_a_job_and_a_node_is_in_the_pod(client: Client, re
     assert preferred[1]["preference"]["matchFields"][0]["values"] == ["bad-1"]
 
 
+@pytest.mark.parametrize(
+    ("vendor", "backend", "taint"),
+    [
+        ("nvidia", None, "nvidia.com/gpu"),
+        ("amd", "hip", "amd.com/gpu"),
+        ("intel", "sycl", "gpu.intel.com/xe"),
+        ("nvidia", "cpu", None),
+        ("cpu", None, None),
+    ],
+)
+def test_a_pod_tolerates_the_taint_of_the_gpu_that_it_requests(
+    vendor: str, backend: str | None, taint: str | None
+) -> None:
+    settings = msgspec.structs.replace(SETTINGS, intel_device="gpu.intel.com/xe")
+    pod = make_pod(job("a", backend=backend), node(vendor), 0, settings)
+    of_gpus = [one for one in pod["spec"]["tolerations"] if "node.kubernetes.io" not in one["key"]]
+    assert of_gpus == ([{"key": taint, "operator": "Exists", "effect": "NoSchedule"}] if taint else [])
+
+
 async def test_a_job_with_the_cpu_backend_requests_no_gpu(client: Client, restricted: str) -> None:
     stored = await create(client, make_pod(job(restricted, backend="cpu"), node("nvidia"), 0, SETTINGS), restricted)
     (container,) = stored["spec"]["containers"]

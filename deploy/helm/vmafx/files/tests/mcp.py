@@ -46,8 +46,9 @@ if auth != "none":
     assert status == 401, f"a request without credentials gets {status} instead of 401"
     print("requests without credentials are refused")
 if auth == "keys":
-    with open("/etc/vmafx/keys/keys") as keys:
-        headers["Authorization"] = f"Bearer {keys.readline().split()[1]}"
+    with open(sys.argv[4]) as keys:
+        lines = [line.split() for line in keys if line.strip() and not line.lstrip().startswith("#")]
+    headers["Authorization"] = f"Bearer {lines[0][1]}"
 if auth != "token":  # the users of tokens are not known here
     status, answer = send("initialize", hello, 1)
     assert status == 200 and "serverInfo" in answer, f"initialize answers {status}: {answer}"

@@ -21,7 +21,9 @@ from vmafx.scoring.svr_model import SvrModel, embedded_model
 
 RELATIVE, ABSOLUTE, SCORE = 1e-4, 1e-6, 0.01
 MODELS = ("vmaf_v0.6.1", "vmaf_v0.6.1neg", "vmaf_4k_v0.6.1")
-PLAIN_SIZE, INTERPRETED_SIZE = (256, 144), (96, 64)
+# In narrower frames, the last column of the coarse scales of ADM counts much, in which the AVX2 code of libvmaf 2.3
+# differs from its C code.
+PLAIN_SIZE, INTERPRETED_SIZE = (256, 144), (256, 48)
 DEVICE_SIZES = [(256, 144), (640, 360), (1280, 720)]
 CASES: list[tuple[Kind, tuple[int, int]]] = [("plain", PLAIN_SIZE)]
 CASES += [("kernels", size) for size in (DEVICE_SIZES if ON_DEVICE else [INTERPRETED_SIZE])]

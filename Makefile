@@ -7,7 +7,7 @@ export UV_SYSTEM_CERTS := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-training demo-serve test test-gpu test-image e2e soak fuzz lint format crd proto hashes sbom image bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve bench-tune bench-gpu clean
+.PHONY: help setup demo demo-training demo-serve binaries test test-gpu test-image e2e soak fuzz lint format crd proto hashes sbom image bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve bench-tune bench-gpu clean
 
 # $(call install,ENVIRONMENT,EXTRAS): a dot for each package, the end of the log if it fails.
 comma := ,
@@ -38,8 +38,7 @@ demo-training: setup ## train a model on the scores of the demo, push its versio
 demo-serve: setup ## serve scores and the page on this machine, with two clips to try it, until Ctrl-C
 	@$(BIN)/vmafx demo --serve
 
-# Each pytest process has its own control plane. A test file runs in one process, in file order: the quick ones last.
-test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit" selects some, in one process)
+binaries: setup ## download or build what the tests run: the control plane, Envoy Gateway, a registry, Helm
 	@$(BIN)/python -m tests.support.browser
 	@$(BIN)/python -m tests.support.pushgateway
 	@$(BIN)/vmafx dev fetch
@@ -47,6 +46,9 @@ test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit"
 	@$(BIN)/python -m tests.support.registry
 	@$(BIN)/python -m tests.support.chart >/dev/null
 	@$(BIN)/python -m tests.support.module_crds
+
+# Each pytest process has its own control plane. A test file runs in one process, in file order: the quick ones last.
+test: binaries ## run all tests against real API servers (ARGS="-n 0 -x tests/unit" selects some, in one process)
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # In an environment of its own: `make test` is for machines without torch.

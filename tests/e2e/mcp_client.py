@@ -1,6 +1,6 @@
 """The official MCP client as a program beside the cluster: `python -m tests.e2e.mcp_client URL REFERENCE DISTORTED`.
 
-Prints as JSON the names of the server's tools and the score of the clip.
+Prints as JSON the names of the server's tools, the score of the clip, and the IDs of the jobs that the server knows.
 """
 
 import asyncio
@@ -21,7 +21,8 @@ async def ask(url: str, reference: str, distorted: str) -> dict[str, object]:
     ):
         tools = [tool.name for tool in (await client.list_tools()).tools]
         scored = await call(client, "score", reference=reference, distorted=distorted)
-        return {"tools": tools, "score": scored["score"]["clips"][0]["score"]}
+        jobs = [job["id"] for job in (await call(client, "list_jobs"))["jobs"]]
+        return {"tools": tools, "score": scored["score"]["clips"][0]["score"], "jobs": jobs}
 
 
 if __name__ == "__main__":

@@ -104,7 +104,9 @@ def test_helm_test_is_green(product: Product) -> None:
     assert shown.count("Succeeded") == 3
 
 
-def test_running_jobs_survive_an_upgrade_and_a_rollback(product: Product, clips: ClipServer, score: float) -> None:
+def test_running_jobs_survive_an_upgrade_with_its_crds_and_a_rollback(
+    product: Product, clips: ClipServer, score: float
+) -> None:
     product.install(values=AGENTS)
     product.wait_for_node(agent_of(product))
     product.pool(capacity=2)
@@ -112,7 +114,12 @@ def test_running_jobs_survive_an_upgrade_and_a_rollback(product: Product, clips:
     product.submit("survives-on-an-agent", clips.urls(held="agent"), pool="edge")
     clips.wait_until_asked("pod", "agent")
     pods = [[one["metadata"]["uid"] for one in product.pods(component)] for component in ("operator", "controller")]
-    product.install(values=AGENTS | DEBUG)
+    columns = "{.spec.versions[0].additionalPrinterColumns}"
+    shown = product.kubectl("get", "crd", "vmafxjobs.vmafx.dev", f"--output=jsonpath={columns}")
+    stale = [{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns"}]
+    product.kubectl("patch", "crd", "vmafxjobs.vmafx.dev", "--type=json", f"--patch={json.dumps(stale)}")
+    product.install(values=AGENTS | DEBUG | {"crds": {"upgrade": True}})
+    assert product.kubectl("get", "crd", "vmafxjobs.vmafx.dev", f"--output=jsonpath={columns}") == shown != ""
     product.helm("rollback", RELEASE, "--wait", f"--timeout={START}")
     for component, old in zip(("operator", "controller"), pods, strict=True):
         assert [one["metadata"]["uid"] for one in product.pods(component)] != old  # both were really restarted

@@ -42,11 +42,12 @@ def product(product_cluster: Cluster) -> Iterator[Product]:
 
 def test_a_service_scores_through_rollouts_and_canaries(product: Product, clips: ClipServer, score: float) -> None:
     service = InferenceService(product, "house", clips)
-    service.create(modelRef=PRIMARY, replicas=2)
+    service.create(modelRef=PRIMARY, replicas=3)
     assert service.status["url"] == f"http://house-svc.{product.namespace}.svc"
     with service.scoring() as scored:
-        service.change(canary={"modelRef": CANARY, "weight": 50})
+        service.change(canary={"modelRef": CANARY, "weight": 25})
         weight = service.status["canaryWeight"]
+        assert weight < 50  # so that it is not that of the primary
         asked = service.ask(REQUESTS)
         service.change(modelRef=CANARY, canary=None)
         service.change(modelRef=PRIMARY)

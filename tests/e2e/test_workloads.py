@@ -94,27 +94,29 @@ def test_a_batch_job_pushes_its_figures_to_the_pushgateway(product_cluster: Clus
     assert pushed.value == pytest.approx(encodes(printed)["libx264:ultrafast 30"]["score"])
 
 
-def test_the_mcp_server_is_reached_by_its_stable_name(
+def test_the_mcp_server_is_reached_by_its_stable_name_and_keeps_its_jobs(
     product_cluster: Cluster, clips: ClipServer, score: float
 ) -> None:
-    with installed(product_cluster, "assistants", {"workload": "StatefulSet", "statefulSet": {"replicaCount": 2}}) as (
-        product
-    ):
+    volume = {"size": "100Mi"}
+    volumes = {"enabled": True, "corpus": volume, "output": volume, "state": {**volume, "whenDeleted": "Delete"}}
+    values = {"workload": "StatefulSet", "statefulSet": {"replicaCount": 2}, "persistence": volumes}
+    with installed(product_cluster, "assistants", values) as product:
         assert sorted(pod["metadata"]["name"] for pod in product.pods("mcp")) == [f"{RELEASE}-0", f"{RELEASE}-1"]
-        for number in (0, 1):
-            name = f"{RELEASE}-{number}.{RELEASE}-headless.{product.namespace}.svc.cluster.local"
-            answer = ask_as_assistant(product, f"http://{name}:8080/mcp", clips)
+        answers = [ask_as_assistant(product, number, clips) for number in (0, 1)]
+        for answer in answers:
             assert {"score", "compare"} <= set(answer["tools"])
             assert answer["score"] == pytest.approx(score, abs=1e-6)
+            assert len(answer["jobs"]) == 1
         product.kubectl("delete", "pod", f"{RELEASE}-0", f"--timeout={START}")
         product.kubectl("rollout", "status", f"statefulset/{RELEASE}", f"--timeout={START}")
-        name = f"{RELEASE}-0.{RELEASE}-headless.{product.namespace}.svc.cluster.local"
-        answer = ask_as_assistant(product, f"http://{name}:8080/mcp", clips)  # the same name, a new Pod
+        answer = ask_as_assistant(product, 0, clips)  # the same name and volume, a new Pod
         assert answer["score"] == pytest.approx(score, abs=1e-6)
+        assert set(answer["jobs"]) > set(answers[0]["jobs"])
 
 
-def ask_as_assistant(product: Product, url: str, clips: ClipServer) -> Any:
+def ask_as_assistant(product: Product, number: int, clips: ClipServer) -> Any:
     """Run the official MCP client where names of the cluster resolve."""
+    url = f"http://{RELEASE}-{number}.{RELEASE}-headless.{product.namespace}.svc.cluster.local:8080/mcp"
     command = [sys.executable, "-m", "tests.e2e.mcp_client", url, *clips.urls().values()]
     done = subprocess.run(
         product.cluster.command(command), cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},

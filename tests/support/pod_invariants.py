@@ -130,7 +130,9 @@ def allowed_counts(pod: LastSeen) -> set[int]:
     """By how much failures may grow for a Pod. A deleted Pod may have been seen before or after its deletion."""
     by_outcome: dict[PodOutcome | None, set[int]] = {"disruption": {0}, "nothing": {1}}
     counts = by_outcome.get(outcome(pod.last), set())
-    return counts | {1} if pod.deleted or "deletionTimestamp" in pod.last["metadata"] else counts
+    if not (pod.deleted or "deletionTimestamp" in pod.last["metadata"]):
+        return counts
+    return counts | {1} | ({0} if _is_disrupted(pod.last) else set())  # on a lost node, its worker has no end
 
 
 def outcome(pod: Object) -> PodOutcome | None:
@@ -145,7 +147,11 @@ def outcome(pod: Object) -> PodOutcome | None:
         return "bad input"
     if status.get("reason") == "Evicted":  # by the kubelet, because its machine ran short of something
         return "nothing"
-    return "disruption" if condition(status, "DisruptionTarget", "True") is not None else "nothing"
+    return "disruption" if _is_disrupted(pod) else "nothing"
+
+
+def _is_disrupted(pod: Object) -> bool:
+    return condition(pod.get("status", {}), "DisruptionTarget", "True") is not None
 
 
 def score_of(pod: Object) -> float | None:

@@ -59,6 +59,13 @@ def drained() -> Object:
     return made
 
 
+def on_a_lost_node() -> Object:
+    """It is to be deleted, and nothing says how its worker ended."""
+    made = pod(deletionTimestamp="now")
+    made["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]
+    return made
+
+
 def evicted() -> Object:
     made = pod(message="")
     made["status"]["reason"] = "Evicted"
@@ -133,6 +140,7 @@ VALID: dict[str, Callable[[], list[Change]]] = {
     "a Pod that was drained": lambda: tried_again(("pod", pod()), ("pod", drained()), failures=None),
     "a Pod that the kubelet evicted": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=1),
     "a Pod being deleted": lambda: tried_again(("pod", pod()), ("pod", pod(deletionTimestamp="now")), failures=1),
+    "a Pod on a lost node": lambda: tried_again(("pod", pod()), ("pod", on_a_lost_node()), failures=None),
     "a Pod that was deleted with its score": lambda: tried_again(
         ("pod", pod()), ("pod", pod(0, 90.0)), ("pod", None), failures=1
     ),
@@ -222,6 +230,9 @@ INVALID: dict[str, Callable[[], list[Change]]] = {
         ("pod", pod()), ("pod", pod(message="?")), failures=None
     ),
     "counts 0 failures, allowed are []": lambda: tried_again(("pod", pod()), failures=None),  # it still runs
+    "revision 5, j: counts 0 failures, allowed are [1]": lambda: tried_again(
+        ("pod", pod()), ("pod", pod(deletionTimestamp="now")), failures=None
+    ),
     "counts 1 failures, allowed are []": lambda: placed(("job", again(failures=1))),  # it never had a Pod
     "counts 1 failures, and is Cancelled": lambda: placed(
         ("pod", pod()), ("job", RUNS_CANCELLED), ("job", failed("Cancelled", failures=1))

@@ -6,6 +6,7 @@ they are released.
 
 import asyncio
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,6 +21,7 @@ from tests.e2e.watched_history import WatchedHistory
 from tests.support.agent_process import read
 from tests.support.chaos_jobs import ChaosJobs, persist
 from tests.support.chaos_plan import SHORT, Fault, Kind, Plan, PlannedJob
+from tests.support.job_history import Change, condition, job_updates
 from tests.support.machines import AgentLogEntry, end, worked_attempt
 from tests.support.waiting import eventually, until
 from vmafx.api.job import FINISHED, VmafxJob, VmafxJobSpec
@@ -39,8 +41,9 @@ AT_ONCE = 14
 # Their clips are never released, or not before the planned fault has happened.
 HELD: frozenset[Kind] = frozenset({"hurt", "robbed", "paused", "stopped", "late", "hopeless"})
 RELEASED: frozenset[Kind] = frozenset({"hurt", "robbed", "paused"})
+VARIABLE = re.compile(r"\S*[-:]\d\S*|; last log line.*")  # in messages: names with numbers, and times
 POLL_INTERVAL = 0.1  # seconds, for workers that the plan kills
-LOST = 180.0  # seconds until Pods have left a lost node
+LOST = 240  # seconds until Pods and jobs have left a lost node
 
 
 class ClusterFleet:
@@ -70,8 +73,12 @@ class ClusterFleet:
             until(self._kill_worker, "there is a worker")
         elif fault == "drain Kubernetes node":
             self._drain()
+        elif fault == "unplug Kubernetes node":
+            self._unplug_node()
+        elif fault == "kill kubelet":
+            self._lose_node()
         else:
-            self._lose_node(unplug=fault == "unplug Kubernetes node")
+            raise AssertionError(f"not a fault of a real cluster: {fault}")
 
     def _victim(self, component: str) -> Any:
         """A Pod that is Ready; of operators, the leader."""
@@ -100,16 +107,27 @@ class ClusterFleet:
             end(self._choice.choice(workers))
         return bool(workers)
 
-    def _lose_node(self, *, unplug: bool) -> None:
-        """For as long as it takes until Pods have to leave the node."""
+    def _lose_node(self) -> None:
+        """Kill a kubelet, for as long as it takes until the product's Pods have to leave the node; not its workers."""
         node = self._choice.choice(sorted(self._cluster.nodes))
-        with self._cluster.node_loss(node, unplug=unplug):
+        with self._cluster.node_loss(node):
             self._cluster.wait_for_node(node, ready=False)
-            until(lambda: not self._staying(node), f"the release leaves {node}", LOST)
+            until(lambda: not self._staying(node, f"!{JOB_LABEL}"), f"the product leaves {node}", LOST)
 
-    def _staying(self, node: str) -> list[str]:
-        """The Pods of a node, but for workers, which tolerate its loss for longer, and those that are to be deleted."""
-        pods = self._product.get("pods", f"--selector=!{JOB_LABEL}", f"--field-selector=spec.nodeName={node}")["items"]
+    def _unplug_node(self) -> None:
+        """Cut off the node of an agent, for as long as it takes until all Pods and the jobs of agents leave it."""
+        node = self._victim(AGENT)["spec"]["nodeName"]
+        agents = [one["metadata"]["name"] for one in self._product.pods(AGENT) if one["spec"]["nodeName"] == node]
+        with self._cluster.node_loss(node, unplug=True):
+            lost = '--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=AgentLost'
+            self._product.kubectl(
+                "wait", lost, f"--timeout={LOST}s", *(f"vmnode/{name}" for name in agents), timeout=LOST
+            )
+            until(lambda: not self._staying(node), f"all Pods leave {node}", LOST)
+
+    def _staying(self, node: str, selector: str = "") -> list[str]:
+        """The Pods of a node that are not to be deleted."""
+        pods = self._product.get("pods", f"--selector={selector}", f"--field-selector=spec.nodeName={node}")["items"]
         return [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def _drain(self) -> None:
@@ -201,6 +219,7 @@ class ChaosCluster(ChaosJobs):
         super().__init__(plan, (), product.namespace, log, AT_ONCE)
         self._product, self._clips, self._seed = product, clips, seed
         self._pools = pools(plan)
+        self.repeated: Counter[str] = Counter()
 
     async def run(self, within: float, score: float) -> None:
         """Run the plan within `within` seconds; raise AssertionError with all errors."""
@@ -216,6 +235,7 @@ class ChaosCluster(ChaosJobs):
                 async with asyncio.timeout(within):
                     await self._execute()
                     changes = await history.complete()
+                self.repeated = repeated(changes)
                 self._check(changes, {SHORT: score} | {job.pair: score for job in self._plan.jobs})
                 assert not machines.done(), machines.exception()
             finally:
@@ -250,4 +270,13 @@ def pools(plan: Plan) -> dict[str, str]:
     for job in plan.jobs:
         found[job.name] = (PODS_POOL, AGENTS_POOL)[seen[job.kind] % 2]
         seen[job.kind] += 1
+    return found
+
+
+def repeated(history: list[Change]) -> Counter[str]:
+    """Why attempts were repeated, as the status of their jobs said, without names and times."""
+    found: Counter[str] = Counter()
+    for update in job_updates(history):
+        if update.leaves and condition(update.new, "Scheduled", "False") == "Retrying":
+            found[VARIABLE.sub("...", update.new["message"])] += 1
     return found

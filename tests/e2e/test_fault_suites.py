@@ -56,6 +56,7 @@ async def test_every_job_ends_once_and_as_it_should(product: Product, clips: Cli
     chaos = ChaosCluster(product, clips, make_plan(seed, JOBS, FAULTS, of_each=2), seed, log)
     await chaos.run(within=600, score=score)
     log(f"{dict(chaos.done)}; no violation in {chaos.changes} changes of jobs, Pods and nodes")
+    log(f"attempts that were repeated: {dict(chaos.repeated)}")
     assert chaos.fleet.injected == FAULTS
     assert chaos.done.total() == JOBS
 

@@ -215,6 +215,8 @@ def _parent(pid: int) -> int:
 class ChaosCluster(ChaosJobs):
     """One run on a release; `log` prints its progress."""
 
+    patience = 2 * LOST  # a lost node, and the delays of retries
+
     def __init__(self, product: Product, clips: ClipServer, plan: Plan, seed: int, log: Callable[[str], None]) -> None:
         super().__init__(plan, (), product.namespace, log, AT_ONCE)
         self._product, self._clips, self._seed = product, clips, seed
@@ -251,9 +253,9 @@ class ChaosCluster(ChaosJobs):
 
     async def _edit(self, job: PlannedJob, key: ObjectKey) -> None:
         if job.kind == "robbed":
-            await eventually(lambda: self._clips.times_asked(job.name) > 0, f"{job.name} is downloaded")
+            await eventually(lambda: self._clips.times_asked(job.name) > 0, f"{job.name} is downloaded", self.patience)
         if job.kind == "hurt":
-            await eventually(lambda: self._is_past_fates(job, key), f"{job.name} has met its fates")
+            await eventually(lambda: self._is_past_fates(job, key), f"{job.name} has met its fates", self.patience)
         await super()._edit(job, key)
         if job.kind in RELEASED:
             self._clips.release(job.name)

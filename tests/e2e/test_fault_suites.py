@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.chaos_cluster import AGENTS_POOL, PODS_POOL, REPLICAS, ChaosCluster
+from tests.e2e.chaos_cluster import AGENT, AGENTS_POOL, PODS_POOL, REPLICAS, ChaosCluster
 from tests.e2e.clips import ClipServer
 from tests.e2e.cluster import Cluster
 from tests.e2e.product import PRIVATE, SMALL, START, Product
@@ -20,13 +20,21 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
-JOBS, AGENTS = 60, 2
+JOBS = 60
 FAULTS: Counter[Fault] = Counter({
     "delete leader's Pod": 1, "kill leader": 2, "delete controller's Pod": 1, "kill controller": 2,
     "delete worker's Pod": 2, "kill worker": 3, "delete agent's Pod": 1, "kill agent": 2,
     "kill kubelet": 1, "drain Kubernetes node": 1, "unplug Kubernetes node": 1,
 })  # fmt: skip
-AGENT_POOL = {"replicas": AGENTS, "capacity": 2, "labels": {"pool": AGENTS_POOL}, "env": PRIVATE, "resources": SMALL}
+# Each on a node of its own: the other one goes on if a node is lost.
+APART = {
+    "labelSelector": {"matchLabels": {"app.kubernetes.io/component": AGENT}},
+    "topologyKey": "kubernetes.io/hostname",
+}
+AGENT_POOL = {
+    "replicas": REPLICAS[AGENT], "capacity": 2, "labels": {"pool": AGENTS_POOL}, "env": PRIVATE, "resources": SMALL,
+    "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [APART]}},
+}  # fmt: skip
 VALUES = {
     "operator": {"replicas": REPLICAS["operator"], "leaderElect": True},
     "controller": {"replicas": REPLICAS["controller"]},
@@ -40,7 +48,7 @@ def product(product_cluster: Cluster) -> Iterator[Product]:
     product = Product(product_cluster, "fault-suites")
     product.install(values=VALUES)
     product.pool(PODS_POOL, capacity=4)
-    for number in range(AGENTS):
+    for number in range(REPLICAS[AGENT]):
         product.wait_for_node(f"vmafx-agent-{AGENTS_POOL}-{number}")
     yield product
     product.remove()

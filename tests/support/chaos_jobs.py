@@ -7,14 +7,14 @@ cluster (tests/e2e/chaos_cluster.py).
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from tests.support.chaos_plan import Fault, Plan, PlannedJob, job_errors
 from tests.support.invariants import violations
-from tests.support.job_history import Change
+from tests.support.job_history import Change, written_at
 from tests.support.machines import AgentLogEntry
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 from vmafx.api.job import FINISHED, VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
 from vmafx.kube import JOBS, Client, ObjectKey
@@ -49,6 +49,7 @@ class ChaosJobs(ABC):
     """The jobs of a plan, at most `at_once` of them unfinished; `log` prints the progress."""
 
     _client: Client
+    patience = PATIENCE  # seconds for one step, as for `eventually`
 
     def __init__(
         self, plan: Plan, fleets: Sequence[JobFleet], namespace: str, log: Callable[[str], None], at_once: int
@@ -76,7 +77,7 @@ class ChaosJobs(ABC):
                     self._log(f"{number} jobs created, {self.done.total()} finished: {fault}")
                     injecting = group.create_task(self._record_and_inject(fault))
                 group.create_task(self._run_job(job, slots))
-        await eventually(self._is_idle, "nothing runs or is left for finished jobs")
+        await eventually(self._is_idle, "nothing runs or is left for finished jobs", self.patience)
 
     async def _run_job(self, job: PlannedJob, slots: asyncio.Semaphore) -> None:
         key = ObjectKey(self._namespace, job.name)
@@ -143,7 +144,8 @@ class ChaosJobs(ABC):
             return
         await edit(suspend=True)
         if await self._until(key, "Pending", *FINISHED) == "Pending":
-            await eventually(lambda: self._is_stopped(key), f"the work of the suspended job {key.name} stops")
+            stops = f"the work of the suspended job {key.name} stops"
+            await eventually(lambda: self._is_stopped(key), stops, self.patience)
             await edit(suspend=False)
         elif undisturbed and faults == self._faults:  # else the operator may have been down until the clip was scored
             self._errors.append(f"{key.name} was suspended while it ran, but finished")
@@ -165,14 +167,22 @@ class ChaosJobs(ABC):
             await fleet.inject(fault)
 
     def _check(self, changes: list[Change], scores: Scores) -> None:
-        """Raise AssertionError with all errors: of the ends of jobs, and of their history."""
+        """Raise AssertionError with all errors, of the ends of jobs and of their history, and that history."""
         self.changes = len(changes)
         last = {change.name: change for change in changes if change.kind == "job"}
         for job in self._plan.jobs:
             _, _, _, old, new = last.get(job.name, (0, "job", job.name, None, None))
             self._errors += job_errors(job, new or old, scores.get(job.pair), deleted=new is None)
         self._errors += violations(changes, [one for fleet in self._fleets for one in fleet.log_entries()])
-        assert not self._errors, "\n".join(self._errors)
+        assert not self._errors, "\n".join([*self._errors, *self._history_of_errors(changes)])
+
+    def _history_of_errors(self, changes: list[Change]) -> Iterator[str]:
+        """The changes of all jobs that the errors name, and of their Pods."""
+        named = [job.name for job in self._plan.jobs if any(job.name in error for error in self._errors)]
+        for change in changes:
+            if change.name.startswith(tuple(named)):
+                status = (change.new or {}).get("status", "deleted")
+                yield f"revision {change.revision} at {written_at(change.new)}: {change.kind} {change.name}: {status}"
 
 
 async def persist(call: Callable[[], Awaitable[Any]], *, ignore_missing: bool = False) -> Any:

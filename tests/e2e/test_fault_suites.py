@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.chaos_cluster import AGENT, AGENTS_POOL, PODS_POOL, REPLICAS, ChaosCluster
+from tests.e2e.chaos_cluster import REPLICAS, ChaosCluster
 from tests.e2e.clips import ClipServer
 from tests.e2e.cluster import Cluster
+from tests.e2e.cluster_faults import AGENT, AGENTS_POOL, PODS_POOL
 from tests.e2e.product import PRIVATE, SMALL, START, Product
 from tests.support.chaos_plan import Fault, make_plan
 from tests.support.waiting import until

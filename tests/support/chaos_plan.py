@@ -72,7 +72,9 @@ class Plan(NamedTuple):
     def fate_of(self, attempt: str) -> Fate | None:
         """The fate of an attempt, by name of the job and number."""
         name, _, number = attempt.rpartition("-")
-        job = next(job for job in self.jobs if job.name == name)
+        job = next((job for job in self.jobs if job.name == name), None)
+        if job is None:
+            return None
         if job.kind == "hopeless":
             return "garbage"
         return job.fates[int(number)] if int(number) < len(job.fates) else None

@@ -105,14 +105,12 @@ class ClusterFaults:
             self._wait_for_attempt(2, in_a_pod, failures=0)
 
     def _unplug(self, prefix: str) -> None:
-        """Until all Pods and jobs have left the node."""
-        with (
-            self._jobs_on_a_node(prefix) as (node, in_a_pod, by_an_agent),
-            self._cluster.node_loss(node, unplug=True),
-        ):
+        """Until the jobs of its agent have left the node, and all Pods have to."""
+        with self._jobs_on_a_node(prefix) as (node, in_a_pod, by_an_agent):
+            with self._cluster.node_loss(node, unplug=True):
+                self._wait_for_attempt(2, by_an_agent, failures=1)
+                until(lambda: not self._staying(node), f"all Pods leave {node}", LOST)
             self._wait_for_attempt(2, in_a_pod, failures=0)
-            self._wait_for_attempt(2, by_an_agent, failures=1)
-            until(lambda: not self._staying(node), f"all Pods leave {node}", LOST)
 
     @contextmanager
     def _jobs_on_a_node(self, prefix: str) -> Iterator[tuple[str, str, str]]:

@@ -42,7 +42,7 @@ class ClusterFaults:
         if fault in DELETED:
             self._delete(self._victim(DELETED[fault]))
         elif fault in KILLED:
-            self._cluster.kill_container(self._victim(KILLED[fault]))
+            until(lambda: self._kill(self._victim(KILLED[fault])), "a container is killed", LOST)
         elif fault == "delete worker's Pod":
             until(self._delete_worker, "there is a worker's Pod", LOST)
         elif fault == "kill worker":
@@ -59,7 +59,8 @@ class ClusterFaults:
         """Kill the agent that runs a job, or delete its Pod."""
         with suppress(CommandFailed):  # it has ended already
             agent = self._product.get("pod", job.status.assignedNode or "")
-            self._choice.choice([self._delete, self._cluster.kill_container])(agent)
+            end: Callable[[Any], object] = self._choice.choice([self._delete, self._kill])
+            end(agent)
 
     # Pods and containers
 
@@ -74,6 +75,14 @@ class ClusterFaults:
 
         until(look, f"a Pod of the {component} is ready")
         return self._choice.choice(sorted(victims, key=lambda pod: str(pod["metadata"]["name"])))
+
+    def _kill(self, pod: Any) -> bool:
+        """Kill the container of a Pod; False if it has ended already, and its status does not say so yet."""
+        try:
+            self._cluster.kill_container(pod)
+        except CommandFailed:
+            return False
+        return True
 
     def _delete(self, pod: Any) -> None:
         self._product.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")

@@ -113,6 +113,11 @@ class Product:
         selector = f"--selector=app.kubernetes.io/component={component}"
         return [one for one in self.get("pods", selector)["items"] if "deletionTimestamp" not in one["metadata"]]
 
+    def leader(self) -> Any:
+        """The Pod of the operator that leads; None if there is none."""
+        holder = str(self.get("lease", "vmafx-operator.vmafx.dev")["spec"].get("holderIdentity", ""))
+        return next((pod for pod in self.pods("operator") if holder.startswith(pod["metadata"]["name"])), None)
+
 
 def _object(kind: str, name: str, spec: Mapping[str, Any], labels: Mapping[str, str] = {}) -> dict[str, Any]:
     metadata = {"name": name, "labels": dict(labels)}

@@ -39,13 +39,9 @@ def product(product_cluster: Cluster) -> Iterator[Product]:
 
 
 def leader(product: Product) -> str:
-    """The Pod of the operator that leads."""
-    holder = str(product.get("lease", "vmafx-operator.vmafx.dev")["spec"].get("holderIdentity", ""))
-    return next((name for name in operators(product) if holder.startswith(name)), "")
-
-
-def operators(product: Product) -> list[str]:
-    return [pod["metadata"]["name"] for pod in product.pods("operator")]
+    """The name of the operator's Pod that leads; empty if there is none."""
+    pod = product.leader()
+    return str(pod["metadata"]["name"]) if pod else ""
 
 
 def attempt_of(product: Product, job: str, attempt: int) -> Any:

@@ -102,25 +102,34 @@ def removals(history: list[Change]) -> Violations:
     placed: dict[str, datetime] = {}
     lost: dict[str, set[str]] = {}  # nodes, and the last heartbeats after which they were lost
     went: dict[str, set[str]] = {}  # jobs, and those of their nodes that were deleted since or just before
+    drained: set[str] = set()  # jobs whose node drained since they were placed
     on: dict[str, str] = {}
     existing: set[str] = set()
+    draining: set[str] = set()
     for change in history:
         if change.kind == "node":
             _record_lost(change, lost)
             existing.add(change.name)
+            draining.discard(change.name)
             if change.new is None:
                 existing.remove(change.name)
                 for uid, node in on.items():
                     went.setdefault(uid, set()).update({node} & {change.name})
+            elif change.new.get("status", {}).get("draining"):
+                draining.add(change.name)
+                drained |= {uid for uid, node in on.items() if node == change.name}
         update = job_update(change)
         if update is None:
             continue
         if update.new["phase"] == "Running" and update.uid not in on:
             on[update.uid] = update.new.get("assignedNode", "")
             went[update.uid] = {on[update.uid]} - existing
+            drained.discard(update.uid)
+            drained |= {update.uid} if on[update.uid] in draining else set()
             placed[update.uid] = written_at(change.new) or datetime.max.replace(tzinfo=UTC)
         elif update.leaves and update.old is not None:
-            if with_agent(update.old) and (why := _removal_error(update, placed[update.uid], lost, went[update.uid])):
+            uncounted = went[update.uid], update.uid in drained
+            if with_agent(update.old) and (why := _removal_error(update, placed[update.uid], lost, *uncounted)):
                 yield change, why
             on.pop(update.uid, None)
 
@@ -131,25 +140,30 @@ def _record_lost(change: Change, lost: dict[str, set[str]]) -> None:
         lost.setdefault(change.name, set()).add(status.get("lastHeartbeat", ""))
 
 
-def _removal_error(update: JobUpdate, placed: datetime, lost: dict[str, set[str]], went: set[str]) -> str | None:
-    """Why the end of an attempt is a violation; None if it is valid."""
+def _removal_error(
+    update: JobUpdate, placed: datetime, lost: dict[str, set[str]], went: set[str], drained: bool
+) -> str | None:
+    """Why the end of an attempt is a violation; None if it is valid. No failure counts if an agent that drains did not
+    claim the job."""
     old, new = update.old or {}, update.new
     node, counted = old.get("assignedNode"), new.get("failures", 0) - old.get("failures", 0)
     again = new["phase"] == "Pending" and condition(new, "Scheduled", "False") != "Suspended"
     if not again and failed_as(new) != "RetriesExhausted":
         return f"counts {counted} failures, and is {failed_as(new) or new['phase']}" if counted else None
     message, now = new.get("message", ""), written_at(update.change.new)
+    late = NOT_TAKEN.search(message)
     if GONE.search(message):
         wrong = counted != 0 or node not in went
     elif (silent := SILENT.search(message)) is not None:
         since = datetime.fromisoformat(silent[2])
         heard = {datetime.fromisoformat(one) for one in lost.get(silent[1], ())}
         wrong = silent[1] != node or since not in heard or now is None or now - since < MINUTE - TICK
-    elif (late := NOT_TAKEN.search(message)) is not None:
+    elif late is not None:
         wrong = late[1] != node or "claimedAt" in old or now is None or now - placed < MINUTE - TICK
     else:
         wrong = FAULT.search(message) is None
-    if again and not wrong and not GONE.search(message) and counted != 1:
+    uncounted = GONE.search(message) or (late and drained)
+    if again and not wrong and not uncounted and counted != 1:
         return f"counts {counted} failures for {message!r}"
     return f"was taken from {node}, placed at {placed}, at {now}: {message!r}" if wrong else None
 

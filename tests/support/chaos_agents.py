@@ -6,7 +6,8 @@ import signal
 from contextlib import AsyncExitStack
 from typing import Self
 
-from tests.support.chaos import NAMESPACE, NODE_OUTAGE, ChaosContext, cordon, persist
+from tests.support.chaos import NAMESPACE, NODE_OUTAGE, ChaosContext, cordon
+from tests.support.chaos_jobs import persist
 from tests.support.chaos_plan import Fault
 from tests.support.machines import AgentLogEntry, ControllerProcess, Machine, controllers, end, known_speed, running
 from tests.support.replica_proxy import ReplicaProxy

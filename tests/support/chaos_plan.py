@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tests.support.job_history import Object
@@ -29,6 +28,8 @@ Fault = Literal[
     "delete node", "cordon node",
     "kill agent", "lose agent", "stop agent", "freeze agent", "kill controller", "kill controllers", "cut connections",
     "kill worker", "delete agent", "cordon agent",
+    "delete leader's Pod", "kill leader", "delete controller's Pod", "delete worker's Pod", "delete agent's Pod",
+    "kill kubelet", "drain Kubernetes node", "unplug Kubernetes node",
 ]  # fmt: skip
 BAD_ENDS: tuple[Fate, ...] = ("killed", "oom", "evicted", "drained", "shut down", "empty", "garbage")
 
@@ -54,25 +55,36 @@ class PlannedJob(NamedTuple):
         """Its reference and distorted clip."""
         return PAIRS.get(self.kind, SHORT)
 
-    def spec(self, clips: Path) -> VmafxJobSpec:
-        reference, distorted = ((clips / name).as_uri() for name in self.pair)
+    def spec(self, reference: str, distorted: str, **others: Any) -> VmafxJobSpec:
+        """With the URIs of its clips, and other fields."""
         limits: dict[Kind, dict[str, Any]] = {
             "hopeless": {"retryLimit": 1},
             "late": {"activeDeadlineSeconds": 1},
             "mortal": {"ttlSecondsAfterFinished": 0},
         }
-        return VmafxJobSpec(reference, distorted, **({"retryLimit": 20} | limits.get(self.kind, {})))
+        return VmafxJobSpec(reference, distorted, **({"retryLimit": 20} | limits.get(self.kind, {}) | others))
 
 
 class Plan(NamedTuple):
     jobs: list[PlannedJob]
     faults: dict[int, Fault]  # by number of jobs created before
 
+    def fate_of(self, attempt: str) -> Fate | None:
+        """The fate of an attempt, by name of the job and number."""
+        name, _, number = attempt.rpartition("-")
+        job = next((job for job in self.jobs if job.name == name), None)
+        if job is None:
+            return None
+        if job.kind == "hopeless":
+            return "garbage"
+        return job.fates[int(number)] if int(number) < len(job.fates) else None
 
-def make_plan(seed: int, jobs: int, faults: Counter[Fault]) -> Plan:
-    """At least one job of every kind, if there are enough."""
+
+def make_plan(seed: int, jobs: int, faults: Counter[Fault], of_each: int = 1) -> Plan:
+    """At least `of_each` jobs of every kind, if there are enough."""
     choice = random.Random(seed)
-    kinds = [*WEIGHTS, *choice.choices(list(WEIGHTS), list(WEIGHTS.values()), k=max(0, jobs - len(WEIGHTS)))][:jobs]
+    kinds = [*WEIGHTS] * of_each
+    kinds = [*kinds, *choice.choices(list(WEIGHTS), list(WEIGHTS.values()), k=max(0, jobs - len(kinds)))][:jobs]
     choice.shuffle(kinds)
     planned = [
         PlannedJob(

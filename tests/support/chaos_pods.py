@@ -3,7 +3,8 @@
 import asyncio
 from typing import Self
 
-from tests.support.chaos import NAMESPACE, NODE_OUTAGE, ChaosContext, cordon, persist
+from tests.support.chaos import NAMESPACE, NODE_OUTAGE, ChaosContext, cordon
+from tests.support.chaos_jobs import persist
 from tests.support.chaos_plan import Fault
 from tests.support.kubelet import Kubelet
 from tests.support.machines import AgentLogEntry

@@ -156,17 +156,17 @@ class Machine:
     def workers(self) -> dict[int, str]:
         """The workers of the agent by pid, with their attempts."""
         found = children(self.life.process.pid) if self._lives else ()
-        return {pid: attempt for pid in found if (attempt := _attempt_of(pid))}
+        return {pid: attempt for pid in found if (attempt := worked_attempt(pid))}
 
     def halt(self, worker: int) -> None:
         """Stop (SIGSTOP) a worker with its children, until it is continued or the machine ends."""
-        self.halted[worker] = _attempt_of(worker)
+        self.halted[worker] = worked_attempt(worker)
         os.killpg(worker, signal.SIGSTOP)
 
     def end_halted(self) -> None:
         """Kill the workers that were stopped: one that was stopped before its tether was set outlives its agent."""
         for pid, attempt in self.halted.items():
-            if _attempt_of(pid) == attempt:
+            if worked_attempt(pid) == attempt:
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
 
@@ -201,7 +201,7 @@ class Machine:
         ]
 
 
-def _attempt_of(pid: int) -> str:
+def worked_attempt(pid: int) -> str:
     """The attempt of a worker; empty for a process that is none, or has ended."""
     work = WORK_ID.search(read(pid, "environ"))
     return work[1] if work else ""

@@ -9,6 +9,7 @@ from tests.support.job_history import Change, JobUpdate, Object, condition, fail
 
 Attempt = tuple[str, int]  # uid of the job, number of the attempt
 PodOutcome = Literal["score", "bad input", "disruption", "nothing"]
+DISAPPEARED = "its Pod disappeared"
 
 
 class LastSeen(NamedTuple):
@@ -23,6 +24,7 @@ class AttemptEnd(NamedTuple):
 
     update: JobUpdate
     pods: list[LastSeen]  # all Pods of the attempt
+    seen: list[LastSeen]  # all versions of these Pods
     node_deleted: bool  # since the placement
 
 
@@ -70,7 +72,7 @@ def single_pods(history: list[Change]) -> Iterator[tuple[Change, str]]:
 
 def results(history: list[Change]) -> Iterator[tuple[Change, str]]:
     """A job has a score, or fails as BadInput, only if a Pod of its last attempt reported that before."""
-    for update, pods, _ in attempt_ends(history):
+    for update, pods, _, _ in attempt_ends(history):
         scores = [score for pod in pods if (score := score_of(pod.last)) is not None]
         if update.new["phase"] == "Succeeded" and update.new.get("score") not in scores:
             yield update.change, f"has score {update.new.get('score')}; its Pod reported {scores or None}"
@@ -84,7 +86,7 @@ def failure_counts(history: list[Change]) -> Iterator[tuple[Change, str]]:
     A worker that ended without a score counts, and so does a deleted Pod; a disruption or a deleted node does not. An
     attempt does not fail while one of its Pods has reported a score, unless the job was stopped before that.
     """
-    for update, pods, node_deleted in attempt_ends(history):
+    for update, pods, seen, node_deleted in attempt_ends(history):
         counted = update.new.get("failures", 0) - (update.old or {}).get("failures", 0)
         why = failed_as(update.new)
         scored = any(outcome(pod.last) == "score" and not pod.deleted for pod in pods)
@@ -92,7 +94,9 @@ def failure_counts(history: list[Change]) -> Iterator[tuple[Change, str]]:
             yield update.change, f"failed ({why or 'tried again'}) although its Pod reported a score"
         again = update.new["phase"] == "Pending" and condition(update.new, "Scheduled", "False") != "Suspended"
         if again or why == "RetriesExhausted":
-            allowed = {count for pod in pods for count in allowed_counts(pod)} | ({0} if node_deleted else set())
+            missed = DISAPPEARED in update.new.get("message", "")
+            allowed = {count for pod in seen for count in allowed_counts(pod, missed=missed)}
+            allowed |= {0} if node_deleted else set()
             if counted not in allowed:
                 yield update.change, f"counts {counted} failures, allowed are {sorted(allowed)}"
         elif counted:
@@ -101,7 +105,7 @@ def failure_counts(history: list[Change]) -> Iterator[tuple[Change, str]]:
 
 def attempt_ends(history: list[Change]) -> Iterator[AttemptEnd]:
     """The ends of all attempts that ran as Pods."""
-    pods: dict[Attempt, dict[str, LastSeen]] = {}
+    pods: dict[Attempt, dict[str, list[LastSeen]]] = {}
     nodes: set[str] = set()
     unsettled: set[str] = set()  # jobs whose node was deleted since their placement
     on: dict[str, str] = {}
@@ -109,7 +113,8 @@ def attempt_ends(history: list[Change]) -> Iterator[AttemptEnd]:
         update = job_update(change)
         if change.kind == "pod":
             last = change.new or change.old or {}
-            pods.setdefault(attempt_of(last), {})[last["metadata"].get("uid", "")] = LastSeen(last, change.new is None)
+            versions = pods.setdefault(attempt_of(last), {}).setdefault(last["metadata"].get("uid", ""), [])
+            versions.append(LastSeen(last, change.new is None))
         elif change.kind == "node" and change.new is not None:
             nodes.add(change.name)
         elif change.kind == "node":
@@ -121,16 +126,23 @@ def attempt_ends(history: list[Change]) -> Iterator[AttemptEnd]:
         elif update is not None and update.old is not None and update.leaves:
             attempt = update.uid, update.old.get("attempts", 0) - 1
             if not with_agent(update.old):
-                yield AttemptEnd(update, list(pods.get(attempt, {}).values()), update.uid in unsettled)
+                own = pods.get(attempt, {}).values()
+                seen = [version for each in own for version in each]
+                yield AttemptEnd(update, [each[-1] for each in own], seen, update.uid in unsettled)
             on.pop(update.uid, None)
             unsettled.discard(update.uid)
 
 
-def allowed_counts(pod: LastSeen) -> set[int]:
-    """By how much failures may grow for a Pod. A deleted Pod may have been seen before or after its deletion."""
+def allowed_counts(pod: LastSeen, *, missed: bool) -> set[int]:
+    """By how much failures may grow for a version of a Pod: the operator may have decided on an earlier one than the
+    last. `missed`: it says that it did not see how the Pod ended."""
     by_outcome: dict[PodOutcome | None, set[int]] = {"disruption": {0}, "nothing": {1}}
     counts = by_outcome.get(outcome(pod.last), set())
-    return counts | {1} if pod.deleted or "deletionTimestamp" in pod.last["metadata"] else counts
+    if not (pod.deleted or "deletionTimestamp" in pod.last["metadata"]):
+        return counts
+    if _is_disrupted(pod.last) and not missed:
+        return counts | {0}  # on a lost node, the worker has no end
+    return counts | {1}
 
 
 def outcome(pod: Object) -> PodOutcome | None:
@@ -143,9 +155,13 @@ def outcome(pod: Object) -> PodOutcome | None:
         return "score"
     if _answer(pod).get("fault") == "BadInput":
         return "bad input"
-    if status.get("reason") == "Evicted":  # by the kubelet, because its machine ran short of something
-        return "nothing"
-    return "disruption" if condition(status, "DisruptionTarget", "True") is not None else "nothing"
+    return "disruption" if _is_disrupted(pod) else "nothing"
+
+
+def _is_disrupted(pod: Object) -> bool:
+    """Not if the kubelet evicted it because its machine ran short of something."""
+    status = pod.get("status", {})
+    return condition(status, "DisruptionTarget", "True") is not None and status.get("reason") != "Evicted"
 
 
 def score_of(pod: Object) -> float | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support import job_history, serving_invariants
-from tests.support.chaos import persist
+from tests.support.chaos_jobs import persist
 from tests.support.faults import kill, start
 from tests.support.serving import service_body
 from tests.support.serving_invariants import owner

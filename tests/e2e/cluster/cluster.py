@@ -240,6 +240,10 @@ class Cluster:
         watched = self.nodes[name].processes() if ready else []
         self._wait(lambda: self._is_ready(name) == ready, what, within, watched)
 
+    def kill_container(self, pod: Any) -> None:
+        """Kill (SIGKILL) all processes of the first container of a Pod, as read by `get`."""
+        self.nodes[pod["spec"]["nodeName"]].kill_container(pod["status"]["containerStatuses"][0]["containerID"])
+
     @contextmanager
     def device_plugin(self, node: str, resource: str, count: int = 1) -> Iterator[DevicePlugin]:
         """The node offers devices, such as nvidia.com/gpu, until the end of the block."""

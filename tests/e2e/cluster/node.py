@@ -145,6 +145,10 @@ class Node:
         os.kill(self._kubelet.pid, signal.SIGKILL)
         self._kubelet.stop()
 
+    def kill_container(self, identity: str) -> None:
+        """SIGKILL to the first process of a container, and so to all; the ID is that of the Pod's status."""
+        self._checked("tasks", "kill", "--signal=SIGKILL", identity.removeprefix("containerd://"))
+
     def processes(self) -> list[ComponentProcess]:
         return [one for one in (self._containerd, self._kubelet, self._proxy) if one is not None]
 

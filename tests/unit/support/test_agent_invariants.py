@@ -20,9 +20,10 @@ SCORED = AgentLogEntry("n", f"{UID}-0", "scored", 90.0)
 NOT_SCORED = AgentLogEntry("n", f"{UID}-0", "not scored")
 
 
-def node(runtime: str = "Agent", session: str = "s", lost: bool = False) -> Object:
+def node(runtime: str = "Agent", session: str = "s", lost: bool = False, draining: bool = False) -> Object:
     ready = {"type": "Ready", "status": "False" if lost else "True", "reason": "AgentLost" if lost else "Healthy"}
     status: Object = {"lastHeartbeat": HEARD, "conditions": [ready]} | ({"agentSession": session} if session else {})
+    status |= {"draining": True} if draining else {}
     return {"metadata": {}, "spec": {"capacity": 1, "runtime": runtime}, "status": status}
 
 
@@ -66,6 +67,9 @@ VALID: dict[str, tuple[Callable[[], list[Change]], list[AgentLogEntry]]] = {
     ),
     "its node was lost": (lambda: moved(62, SILENT, ("node", node(lost=True))), [TAKEN]),
     "it was not taken": (lambda: moved(62, LATE), []),
+    "it was not taken by an agent that drains": (
+        lambda: moved(62, LATE, ("node", node(draining=True)), failures=None), []
+    ),
     "its node went": (lambda: moved(5, GONE, ("node", None), failures=None), [TAKEN]),
     "its node had just gone": (
         lambda: history(

@@ -59,6 +59,13 @@ def drained() -> Object:
     return made
 
 
+def on_a_lost_node() -> Object:
+    """It is to be deleted, and nothing says how its worker ended."""
+    made = pod(deletionTimestamp="now")
+    made["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]
+    return made
+
+
 def evicted() -> Object:
     made = pod(message="")
     made["status"]["reason"] = "Evicted"
@@ -94,12 +101,13 @@ def placed(*versions: Version, **spec: Any) -> list[Change]:
     return history(("node", NODE), ("job", job(spec=spec)), ("job", job("Running", 1, spec=spec)), *versions)
 
 
-def tried_again(*versions: Version, failures: int | None) -> list[Change]:
+def tried_again(*versions: Version, failures: int | None, message: str | None = None) -> list[Change]:
     """A first attempt with these versions, and a second one that succeeds."""
     deleted: list[Version] = [("pod", None)] if versions[-1][0] == "pod" and versions[-1][1] else []
     return placed(
-        *versions, ("job", again(failures=failures)), *deleted, ("job", job("Running", 2, failures=failures)),
-        ("pod", pod(1)), ("pod", pod(1, 90.0)), ("job", succeeded(2, failures=failures)),
+        *versions, ("job", again(failures=failures, message=message)), *deleted,
+        ("job", job("Running", 2, failures=failures)), ("pod", pod(1)), ("pod", pod(1, 90.0)),
+        ("job", succeeded(2, failures=failures)),
     )  # fmt: skip
 
 
@@ -133,6 +141,16 @@ VALID: dict[str, Callable[[], list[Change]]] = {
     "a Pod that was drained": lambda: tried_again(("pod", pod()), ("pod", drained()), failures=None),
     "a Pod that the kubelet evicted": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=1),
     "a Pod being deleted": lambda: tried_again(("pod", pod()), ("pod", pod(deletionTimestamp="now")), failures=1),
+    "a drained Pod that is gone": lambda: tried_again(
+        ("pod", pod()), ("pod", drained()), ("pod", None), failures=None
+    ),
+    "a drained Pod that the operator has missed": lambda: tried_again(
+        ("pod", pod()), ("pod", drained()), ("pod", None), failures=1, message="its Pod disappeared"
+    ),
+    "a Pod that failed, and was then drained": lambda: tried_again(
+        ("pod", pod()), ("pod", pod(message="?")), ("pod", drained()), failures=1
+    ),
+    "a Pod on a lost node": lambda: tried_again(("pod", pod()), ("pod", on_a_lost_node()), failures=None),
     "a Pod that was deleted with its score": lambda: tried_again(
         ("pod", pod()), ("pod", pod(0, 90.0)), ("pod", None), failures=1
     ),
@@ -222,6 +240,12 @@ INVALID: dict[str, Callable[[], list[Change]]] = {
         ("pod", pod()), ("pod", pod(message="?")), failures=None
     ),
     "counts 0 failures, allowed are []": lambda: tried_again(("pod", pod()), failures=None),  # it still runs
+    "revision 6, j: counts 1 failures, allowed are [0]": lambda: tried_again(
+        ("pod", pod()), ("pod", drained()), ("pod", None), failures=1
+    ),
+    "revision 5, j: counts 0 failures, allowed are [1]": lambda: tried_again(
+        ("pod", pod()), ("pod", pod(deletionTimestamp="now")), failures=None
+    ),
     "counts 1 failures, allowed are []": lambda: placed(("job", again(failures=1))),  # it never had a Pod
     "counts 1 failures, and is Cancelled": lambda: placed(
         ("pod", pod()), ("job", RUNS_CANCELLED), ("job", failed("Cancelled", failures=1))

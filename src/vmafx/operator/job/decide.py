@@ -46,6 +46,7 @@ class Observation(msgspec.Struct, frozen=True):
     placement        the name of the node that the scheduler chose, while the job is Pending
     pod              the Pod with the name of the current attempt's Pod; may belong to another owner
     pod_seen         this process has seen the current attempt's Pod
+    gone_pod         the last state of that Pod, if it was deleted since: it may have ended just before
     pod_created_ago  seconds since this process created that Pod; None if it did not
     watched_for      seconds since this process became leader, or last failed to reach the API server. Earlier events
                      are known only from the status of objects
@@ -56,6 +57,7 @@ class Observation(msgspec.Struct, frozen=True):
     placement: str | None = None
     pod: PodView | None = None
     pod_seen: bool = False
+    gone_pod: PodView | None = None
     pod_created_ago: float | None = None
     watched_for: float | None = None
     external: ExternalState | None = None
@@ -100,8 +102,9 @@ def _place(job: JobView, name: str | None, node: NodeView | None) -> PlaceOn | R
 
 def _decide_running(job: JobView, age: Age, observed: Observation) -> Step:
     pod = observed.pod if observed.pod is not None and is_current(observed.pod, job) else None
-    if pod is not None and (terminated := pod.termination()) is not None:  # before cancel: a result takes precedence
-        return _decide_result(job, pod, terminated)
+    last = pod or observed.gone_pod
+    if last is not None and (terminated := last.termination()) is not None:  # before cancel: a result takes precedence
+        return _decide_result(job, last, terminated)
     if job.spec.cancel:
         return Fail("Cancelled", "cancelled while it ran")
     if job.spec.suspend:
@@ -208,7 +211,8 @@ def _decide_unfinished_pod(job: JobView, pod: PodView, age: Age, created_ago: fl
 def _decide_missing_pod(job: JobView, observed: Observation, left: float | None) -> Step:
     """The cache has no Pod of this attempt, nor has the API server where the cache may lag."""
     if observed.pod_seen and observed.pod is None:
-        return failed_attempt(job, "its Pod disappeared")
+        disrupted = observed.gone_pod is not None and observed.gone_pod.is_disrupted()
+        return DISRUPTED if disrupted else failed_attempt(job, "its Pod disappeared")
     node = _usable_node(job, observed.node, "Pod")
     if isinstance(node, Retry):
         return node

@@ -59,7 +59,8 @@ class Gatherer:
         def observe(pod: PodView | None) -> Observation:
             if pod is not None and is_current(pod, job):
                 memory.pod_seen = True
-            return Observation(node, None, pod, memory.pod_seen, created_ago, watched_for)
+            gone = memory.gone_pod if pod is None else None
+            return Observation(node, None, pod, memory.pod_seen, gone, created_ago, watched_for)
 
         observed = observe(self._pods.store.get(pod_key))
         return observe(await self._get_pod(pod_key)) if _may_lag(job, observed) else observed

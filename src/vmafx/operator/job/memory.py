@@ -7,6 +7,7 @@ import msgspec
 
 from vmafx.jobs.state import Age, age_at
 from vmafx.kube import ObjectKey
+from vmafx.operator.job.pod_cache import PodView
 
 MAX_TIMES = 16  # of a job; an attempt has fewer
 
@@ -16,6 +17,7 @@ class JobMemory(msgspec.Struct):
 
     attempt: str = ""
     pod_seen: bool = False  # the cache has shown the attempt's Pod
+    gone_pod: PodView | None = None  # its last state, once it is deleted
     pod_created_at: float | None = None  # when this process created it
     blocked_since: float | None = None  # when creating the Pod first failed
     blocked_reported: bool = False  # in the status and as an event

@@ -251,12 +251,14 @@ class JobReconciler:
             self._placer.job_changed(change)
 
     def _pod_changed(self, change: ObjectChange[PodView]) -> None:
-        pod = change.new
+        pod = change.new or change.old
         if pod is None or (key := job_key(pod)) is None:
             return
         job = self._jobs.store.get(key)
-        if job is not None and is_current(pod, job):
-            self._attempt_memory(key, job).pod_seen = True
+        if job is not None and job.status.phase not in FINISHED and is_current(pod, job):
+            memory = self._attempt_memory(key, job)
+            memory.pod_seen = True
+            memory.gone_pod = pod if change.new is None else None
 
 
 def _affects_running_jobs(change: ObjectChange[NodeView]) -> bool:

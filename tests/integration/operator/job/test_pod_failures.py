@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.fleet import add_node, allow_pods, condition, has_seen, operating, phase, reaches, submit
-from tests.support.kubelet import LOW_ON_MEMORY, End, Fate, Kubelet
+from tests.support.kubelet import ENDS, LOW_ON_MEMORY, End, Fate, Kubelet
 from tests.support.operator_context import context
 from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
@@ -22,7 +22,7 @@ from vmafx.kube import JOBS, NODES, Client, ObjectKey, Resource
 from vmafx.kube.core import EVENTS, PODS
 from vmafx.kube.errors import Forbidden, Invalid
 from vmafx.kube.resources import UntypedObject
-from vmafx.operator.job.decide import Observation, decide
+from vmafx.operator.job.decide import DISRUPTED, Observation, decide
 from vmafx.operator.job.pod_cache import ATTEMPT_LABEL, JOB_LABEL, pods_informer
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.job.settings import JobSettings
@@ -409,6 +409,37 @@ async def test_a_pod_that_was_created_and_deleted_unseen_fails_the_attempt(
         await eventually(is_found, "it is looked up and found")
         await client.delete(PODS, pod, grace_seconds=0)
         assert decide(job, age_at(utc_now()), await gather()) == Retry("its Pod disappeared")
+    finally:
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+
+
+async def test_a_drained_pod_that_is_gone_before_the_job_is_reconciled_is_no_failure(
+    client: Client, namespace: str, clips: Path
+) -> None:
+    """The reconcile loop does not run here: a busy operator sees both changes before it reconciles."""
+    await allow_pods(client, namespace)
+    await add_node(client, namespace, "pool")
+    key, pod = await submit(client, namespace, "moved", clips), ObjectKey(namespace, "moved-0")
+    uid = (await client.get(JOBS, key)).metadata.uid
+    placed = {"phase": "Running", "assignedNode": "pool", "controllerJobID": f"{uid}-0", "attempts": 1}
+    job = await client.patch_status(JOBS.decoded_as(JobView), key, placed)
+    operator_context = context(client, namespace)
+    reconciler = JobReconciler(operator_context, defaults(JobSettings, worker_image="worker:1"))
+    informers = (operator_context.jobs, operator_context.nodes, reconciler.pods)
+    watching = [asyncio.create_task(informer.run()) for informer in informers]
+    try:
+        for informer in informers:
+            await informer.synced.wait()
+        observed = await reconciler._gatherer.gather(key, job)
+        assert observed.node is not None
+        await reconciler._create_pod(key, job, observed.node, None)
+        await eventually(lambda: reconciler.pods.store.get(pod), "its Pod is known")
+        await client.patch_status(PODS, pod, ENDS["drained"].status())
+        await client.delete(PODS, pod, grace_seconds=0)
+        await eventually(lambda: not reconciler.pods.store.get(pod), "its deletion is known")
+        assert decide(job, age_at(utc_now()), await reconciler._gatherer.gather(key, job)) == DISRUPTED
     finally:
         for task in watching:
             task.cancel()

@@ -485,6 +485,24 @@ def test_a_job_set_to_running_by_another_scheduler_is_placed_on_its_node_or_queu
     assert step_for(running(controllerJobID=None, assignedNode=None), pod_seen=False) == queued
 
 
+@pytest.mark.parametrize(
+    ("gone", "step"),
+    [
+        (finished_pod(AttemptResult("u1-0", 90.0, 6)), Succeed(AttemptResult("u1-0", 90.0, 6))),
+        (
+            pod("Failed", ended=ContainerTerminated(137, "Error")),
+            Retry("the worker exited with code 137 (Error) and left no result"),
+        ),
+        (disrupted("EvictionByEvictionAPI"), DISRUPTED),
+        (disrupted("DeletionByTaintManager", phase="Running", deletionTimestamp=ago(1)), DISRUPTED),
+        (pod(), Retry("its Pod disappeared")),
+    ],
+)
+def test_the_last_state_of_a_deleted_pod_counts(gone: PodView, step: Step) -> None:
+    """It ended and was deleted before the job was reconciled."""
+    assert step_for(running(), None, gone_pod=gone) == step
+
+
 def test_a_created_pod_may_take_some_seconds_to_appear() -> None:
     here: dict[str, Any] = {"pod_seen": False, "node": node("Pod")}
     assert step_for(as_pod(), None, **here) == CreatePod()

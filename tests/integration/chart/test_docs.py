@@ -160,5 +160,5 @@ def test_the_notes_say_which_images_have_to_be_built(values: dict[str, Any], ima
     notes = notes_of({**values, "operator": {"enabled": True}})
     assert dict(re.findall(r"^Pods with (\S+) have the image (\S+)\. ", notes, re.MULTILINE)) == images
     assert notes.count("docker/build") == len(images)
-    assert notes.count("Nobody has tried") == len(images.keys() - {"nvidia.com/gpu"})
+    assert notes.count("This variant has not been tested") == len(images.keys() - {"nvidia.com/gpu"})
     assert ("Level Zero" in notes) == ("gpu.intel.com/i915" in images)

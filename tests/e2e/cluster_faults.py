@@ -127,11 +127,15 @@ class ClusterFaults:
         in_a_pod, by_an_agent = (f"{prefix}-{where}" for where in ("in-a-pod", "by-an-agent"))
         self._submit(in_a_pod, PODS_POOL)
         node = self._product.get("pod", f"{in_a_pod}-0")["spec"]["nodeName"]
-        agents = {one["metadata"]["name"]: one["spec"].get("nodeName") for one in self._product.pods(AGENT)}
-        elsewhere = [f"vmnode/{name}" for name, at in agents.items() if at != node]
-        self._cordon(elsewhere, cordoned=True)
+        # Each Kubernetes node has an agent, unless it is just replaced.
+        until(lambda: len(self._agents()) == len(self._cluster.nodes), "the Pods of all agents are ready", LOST)
+        elsewhere = [name for name, at in self._agents().items() if at != node]
+        for name in elsewhere:
+            self._cordon(name, cordoned=True)
         self._submit(by_an_agent, AGENTS_POOL)
-        self._cordon(elsewhere, cordoned=False)
+        assert self._product.job(by_an_agent)["assignedNode"] not in elsewhere
+        for name in elsewhere:
+            self._cordon(name, cordoned=False)
         yield node, in_a_pod, by_an_agent
         self._clips.release(in_a_pod, by_an_agent)
 
@@ -141,10 +145,21 @@ class ClusterFaults:
         self._product.submit(name, self._clips.urls(held=name), pool=pool, priority=FIRST)
         until(lambda: self._clips.times_asked(name) > 0, f"{name} runs", LOST)
 
-    def _cordon(self, nodes: list[str], *, cordoned: bool) -> None:
+    def _agents(self) -> dict[str, str]:
+        """The agents whose Pod is Ready, with their Kubernetes nodes."""
+        ready = filter(is_ready, self._product.pods(AGENT))
+        return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in ready}
+
+    def _cordon(self, agent: str, *, cordoned: bool) -> None:
+        """Cordon or uncordon a VmafxNode, and wait until the operator has seen that."""
+        self._product.wait_for_node(agent)
         patch = f'{{"spec": {{"unschedulable": {str(cordoned).lower()}}}}}'
-        for node in nodes:
-            self._product.kubectl("patch", node, "--type=merge", f"--patch={patch}")
+        self._product.kubectl("patch", f"vmnode/{agent}", "--type=merge", f"--patch={patch}")
+        until(lambda: self._is_cordoned(agent) == cordoned, f"the operator knows whether {agent} is cordoned", LOST)
+
+    def _is_cordoned(self, agent: str) -> bool:
+        """As the operator says."""
+        return "; cordoned: " in self._product.get("vmnode", agent)["status"]["conditions"][0]["message"]
 
     def _wait_for_attempt(self, number: int, job: str, *, failures: int) -> None:
         """Wait until a job has been placed so often; this many attempts have counted as failures."""

@@ -102,7 +102,7 @@ def _place(job: JobView, name: str | None, node: NodeView | None) -> PlaceOn | R
 
 def _decide_running(job: JobView, age: Age, observed: Observation) -> Step:
     pod = observed.pod if observed.pod is not None and is_current(observed.pod, job) else None
-    last = pod or observed.gone_pod
+    last = pod or (observed.gone_pod if is_own_attempt(job) else None)
     if last is not None and (terminated := last.termination()) is not None:  # before cancel: a result takes precedence
         return _decide_result(job, last, terminated)
     if job.spec.cancel:

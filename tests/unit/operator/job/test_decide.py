@@ -483,6 +483,8 @@ def test_a_job_set_to_running_by_another_scheduler_is_placed_on_its_node_or_queu
     assert step_for(running({"cancel": True}, controllerJobID=None)) == Fail("Cancelled", "cancelled while it ran")
     queued = Retry("its phase was Running, but it had neither a node nor an attempt", failed=False)
     assert step_for(running(controllerJobID=None, assignedNode=None), pod_seen=False) == queued
+    gone = pod("Failed", ended=ContainerTerminated(1, "Error"))  # of the attempt before
+    assert step_for(running(controllerJobID=None), None, node=node("Pod"), gone_pod=gone) == PlaceOn("n")
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,15 @@ def device() -> torch.device:
 def share_of_the_device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A test marked `whole_device` waits until no other test uses the device, and others wait for it."""
     whole = request.node.get_closest_marker("whole_device") is not None
-    with _lock_file(tmp_path_factory).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if whole else fcntl.LOCK_SH)
+    folder = _shared_folder(tmp_path_factory)
+    with (folder / "queue.lock").open("w") as queue, (folder / "device.lock").open("w") as device_lock:
+        fcntl.flock(queue, fcntl.LOCK_EX)  # while one test waits, none that comes later goes before it
+        fcntl.flock(device_lock, fcntl.LOCK_EX if whole else fcntl.LOCK_SH)
+        fcntl.flock(queue, fcntl.LOCK_UN)
         yield
 
 
-def _lock_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all processes of a test run: the folder of a process of pytest-xdist is inside that of the run."""
+def _shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That of the test run: the folder of a process of pytest-xdist is inside it."""
     folder = tmp_path_factory.getbasetemp()
-    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "device.lock"
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder

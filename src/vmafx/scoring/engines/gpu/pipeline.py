@@ -69,7 +69,8 @@ class Batch:
         Memory that a recording has taken itself would be lost if there is not enough of it. The graph takes memory of
         its own when it runs first, so it does that here, where a batch that does not fit can be halved.
         """
-        graph, pool, stream = torch.cuda.CUDAGraph(), torch.cuda.MemPool(), torch.cuda.Stream(device)
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
+        pool = self._pool = torch.cuda.MemPool()  # is needed for as long as the graph
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream), torch.cuda.use_mem_pool(pool):
             self._measure()

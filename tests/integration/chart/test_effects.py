@@ -148,5 +148,7 @@ def test_null_is_an_empty_map_or_list(workload: str) -> None:
     ]
     assert len(empty) > 80
     served = SERVED if workload != "Job" else {}
-    shown = rendered(merged(EVERYTHING, served, {"workload": workload}, *(nested(value.path, None) for value in empty)))
+    tags = [nested(path, None) for path in (("image", "tag"), ("operator", "image", "tag"))]
+    nulls = [*(nested(value.path, None) for value in empty), *tags]
+    shown = rendered(merged(EVERYTHING, served, {"workload": workload}, *nulls))
     assert not shown.startswith("refused"), shown

@@ -103,6 +103,10 @@ DIGEST = f"sha256:{'a' * 64}"
             {"operator": {"enabled": True}, "agents": {"pools": {"a": {"gpus": 2}}}},
             "agents.pools.a.gpus is for the GPUs of a vendor: set agents.pools.a.vendor",
         ),
+        (
+            {"operator": {"enabled": True}, "agents": {"pools": {"a": {"env": {"VMAFX_AGENT_LABELS": "rack=b"}}}}},
+            "VMAFX_AGENT_LABELS is in env of a pool of agents: set labels of the pool instead",
+        ),
         ({"service": {"targetPort": 9090}}, "service.targetPort and service.grpcPort are both 9090"),
         ({"service": {"port": 9090}}, "service.port and service.grpcPort are both 9090"),
         ({"terminationGracePeriodSeconds": 3}, "terminationGracePeriodSeconds (3) is less than deployment.drainSec"),
@@ -381,18 +385,20 @@ def test_the_pods_of_a_release_reach_each_other_also_if_the_others_of_the_namesp
 
 
 @pytest.mark.parametrize(
-    ("values", "port"),
+    ("values", "ports"),
     [
-        ({"operator": {"controllerAddress": "https://vmafx.example.com"}}, 443),
-        ({"operator": {"controllerAddress": "http://vmafx.{namespace}.svc:8888/"}}, 8888),
-        ({"config": {"VMAFX_CONTROLLER_HTTP_ADDR": "http://vmafx.example.com:81"}}, 81),
-        ({}, None),
+        ({"operator": {"controllerAddress": "https://vmafx.example.com"}}, [443]),
+        ({"operator": {"controllerAddress": "http://vmafx.{namespace}.svc:8888/"}}, [8888]),
+        ({"config": {"VMAFX_CONTROLLER_HTTP_ADDR": "http://vmafx.example.com:81"}}, [81]),
+        ({"env": {"VMAFX_CONTROLLER_GRPC_ADDR": "vmafx.example.com:50051"}}, [50051]),
+        ({"operator": {"controllerAddress": "http://a.b"}, "env": {"VMAFX_CONTROLLER_GRPC_ADDR": "a.b:1"}}, [80, 1]),
+        ({}, []),
     ],
 )
-def test_the_operator_may_connect_to_a_controller_elsewhere(values: dict[str, Any], port: int | None) -> None:
+def test_the_operator_may_connect_to_a_controller_elsewhere(values: dict[str, Any], ports: list[int]) -> None:
     given = {**values, "operator": {"enabled": True, **values.get("operator", {})}, "networkPolicy": {"enabled": True}}
     rules = find(render(given), "NetworkPolicy", "vmafx-operator")["spec"]["egress"]
-    expected = [{"ports": [{"port": port, "protocol": "TCP"}]}] if port else []
+    expected = [{"ports": [{"port": port, "protocol": "TCP"} for port in ports]}] if ports else []
     assert rules[3:] == expected, "after those for DNS, the API server and the cluster"
 
 

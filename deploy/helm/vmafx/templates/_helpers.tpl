@@ -97,7 +97,7 @@ annotations:
 {{- $own := .root.Values.operator.image }}
 {{- /* The operator's digest goes with its repository and its tag, but is not that of a variant. */}}
 {{- $repository := include "vmafx.repository" .root }}
-{{- $other := or (ne $repository (default $repository $own.repository)) (hasSuffix "-operator" $own.tag) }}
+{{- $other := or (ne $repository (default $repository $own.repository)) (hasSuffix "-operator" ($own.tag | default "")) }}
 {{- if and (eq .vendor "cpu") (not (or $digest .root.Values.image.tag $other)) }}{{ $digest = $own.digest }}{{ end }}
 {{- include "vmafx.reference" (dict "repository" $repository "tag" (include "vmafx.vendorTag" .) "digest" $digest) }}
 {{- end }}

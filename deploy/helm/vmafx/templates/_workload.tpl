@@ -6,7 +6,7 @@
 {{- $component := include "vmafx.component" . }}
 {{- $facts := include "vmafx.declared" . | fromYaml }}
 {{- $serves := ne .Values.workload "Job" }}
-{{- if hasSuffix "-operator" .Values.image.tag }}
+{{- if hasSuffix "-operator" (.Values.image.tag | default "") }}
 {{- fail (printf "image.tag is %s, an image with the operator alone: set operator.image.tag to it, and image.tag to the one of all roles" .Values.image.tag) }}
 {{- end }}
 {{- $own := get (dict "Deployment" .Values.deployment "Job" .Values.job "StatefulSet" .Values.statefulSet) .Values.workload }}

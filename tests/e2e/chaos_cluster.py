@@ -154,11 +154,13 @@ class ChaosCluster(ChaosJobs):
                 self.repeated = repeated(changes)
                 self._plan = self._plan._replace(jobs=[*self._plan.jobs, *self.fleet.faults.jobs])
                 self._check(changes, {job.pair: score for job in self._plan.jobs})
-                assert not machines.done(), machines.exception()
             finally:
+                ended = machines.done()
                 machines.cancel()
                 await asyncio.wait([machines])
                 self.fleet.close()
+                if ended:
+                    raise AssertionError("no workers were killed any more") from machines.exception()
 
     def _spec(self, job: PlannedJob) -> VmafxJobSpec:
         urls = self._clips.urls(held=job.name if job.kind in HELD else "")

@@ -102,7 +102,7 @@ class ClusterFaults:
                 self._cluster.wait_for_node(node, ready=False)
                 until(lambda: not self._staying(node, f"!{JOB_LABEL}"), f"the product leaves {node}", LOST)
                 self._clips.release(in_a_pod)
-            until(lambda: self._product.job(in_a_pod)["phase"] != "Running", f"the attempt of {in_a_pod} ends", LOST)
+            self._product.finished(in_a_pod)
             self._wait_for_attempt(1, in_a_pod, failures=0)
 
     def _drain(self, prefix: str) -> None:

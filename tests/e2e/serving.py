@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -35,6 +37,21 @@ class Answers(msgspec.Struct):
         self.models = last["models"]
         self.scores = [(one["model"], one["score"]) for one in lines if "score" in one]
         self.failed = [one["error"] for one in lines if "error" in one]
+
+
+class Scoring(Answers, kw_only=True):
+    """Answers of requests that are being sent."""
+
+    output: Path
+
+    def wait_for(self, model: str) -> None:
+        """Wait until this model has scored another clip."""
+        before = self._scored(model)
+        until(lambda: self._scored(model) > before, f"{model} scores", READY)
+
+    def _scored(self, model: str) -> int:
+        *lines, _ = self.output.read_text().split("\n")
+        return [json.loads(line).get("model") for line in lines].count(model)
 
 
 class InferenceService:
@@ -90,18 +107,21 @@ class InferenceService:
         return answers
 
     @contextmanager
-    def scoring(self) -> Iterator[Answers]:
+    def scoring(self) -> Iterator[Scoring]:
         """Score clips, one after the other, until the end of the block; then what it yields has the answers."""
-        answers = Answers()
-        with subprocess.Popen(
-            self._command(0), cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
-        ) as process:
-            try:
-                yield answers
-            finally:
-                process.terminate()
-                output, _ = process.communicate(timeout=120)
-        answers.read(output)
+        with tempfile.TemporaryDirectory() as folder:
+            output = Path(folder) / "output"  # and no pipe, which would be full after a thousand scores
+            scoring = Scoring(output=output)
+            with (
+                output.open("w") as file,
+                subprocess.Popen(self._command(0), cwd=ROOT, env=ENVIRONMENT, stdout=file) as process,
+            ):
+                try:
+                    yield scoring
+                finally:
+                    process.terminate()
+                    process.wait(timeout=120)
+            scoring.read(output.read_text())
 
     def _command(self, count: int) -> list[str]:
         arguments = [self.status["url"], str(self._clips.folder), str(count), *([self._gateway] * bool(self._gateway))]

@@ -51,6 +51,7 @@ def test_a_service_scores_through_rollouts_and_canaries(product: Product, clips:
         asked = service.ask(REQUESTS)
         service.change(modelRef=CANARY, canary=None)
         service.change(modelRef=PRIMARY)
+        scored.wait_for(PRIMARY)
     assert (scored.failed, asked.failed) == ([], [])
     assert scored.models.keys() == {PRIMARY, CANARY}
     scores = [value for model, value in scored.scores if model == PRIMARY]

@@ -76,6 +76,7 @@ def test_a_service_scores_through_a_gateway_while_its_canary_changes(
         until(lambda: is_split(100), "the canary's model is promoted")
         service.change(modelRef=PRIMARY)
         until(lambda: is_split(0), "the model is rolled out")
+        scored.wait_for(PRIMARY)
     assert (scored.failed, asked.failed) == ([], [])
     assert scored.models.keys() == {PRIMARY, CANARY}
     scores = [value for model, value in scored.scores if model == PRIMARY]

@@ -77,7 +77,7 @@ annotations:
 {{- end }}
 
 {{- define "vmafx.defaultTag" -}}
-{{- coalesce .Values.image.tag (trimSuffix "-operator" .Values.operator.image.tag) .Chart.AppVersion }}
+{{- coalesce .Values.image.tag (.Values.operator.image.tag | default "" | trimSuffix "-operator") .Chart.AppVersion }}
 {{- end }}
 
 {{/* That tag with the suffix of a vendor instead of that of another: (dict "root" $ "vendor" VENDOR). */}}

@@ -76,9 +76,9 @@ async def test_libvmaf_on_a_device_is_told_which_devices_it_may_use(backend: Bac
 
 
 async def test_an_ffmpeg_without_the_filter_of_a_backend_is_a_fault_of_the_node() -> None:
-    with pytest.raises(NodeFault, match=r"backend cuda: .* has no filter libvmaf_cuda"):
+    with pytest.raises(NodeFault, match=r"backend cuda \(an NVIDIA GPU\): .* has no filter libvmaf_cuda"):
         await Engines({**os.environ, "VMAFX_ENGINE": "ffmpeg"}).choose("cuda")
-    with pytest.raises(NodeFault, match="backend hip: ffmpeg has no filter for it"):
+    with pytest.raises(NodeFault, match=r"backend hip \(an AMD GPU\): ffmpeg has no filter for it"):
         await Engines({**os.environ, "VMAFX_ENGINE": "ffmpeg"}).choose("hip")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.e2e.clips import ClipServer
 from tests.e2e.product import Product
@@ -52,6 +53,21 @@ class Scoring(Answers, kw_only=True):
     def _scored(self, model: str) -> int:
         *lines, _ = self.output.read_text().split("\n")
         return [json.loads(line).get("model") for line in lines].count(model)
+
+
+def assert_scored(scored: Answers, score: float) -> None:
+    """No upload failed, both models scored, and the scores of PRIMARY are that of `vmafx score`."""
+    assert scored.failed == []
+    assert scored.models.keys() == {PRIMARY, CANARY}
+    scores = [value for model, value in scored.scores if model == PRIMARY]
+    assert scores == pytest.approx([score] * len(scores), abs=1e-6)
+
+
+def assert_split(asked: Answers, count: int, weight: float, tolerance: float) -> None:
+    """None of so many requests failed, and the canary answered its share of them."""
+    assert asked.failed == []
+    assert sum(asked.models.values()) == count
+    assert asked.percent(CANARY) == pytest.approx(weight, abs=tolerance)
 
 
 class InferenceService:

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.clips import ClipServer
 from tests.e2e.cluster import Cluster
 from tests.e2e.product import PRIVATE, SMALL, START, Product
-from tests.e2e.serving import CANARY, PRIMARY, InferenceService
+from tests.e2e.serving import CANARY, PRIMARY, InferenceService, assert_scored, assert_split
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -52,12 +52,8 @@ def test_a_service_scores_through_rollouts_and_canaries(product: Product, clips:
         service.change(modelRef=CANARY, canary=None)
         service.change(modelRef=PRIMARY)
         scored.wait_for(PRIMARY)
-    assert (scored.failed, asked.failed) == ([], [])
-    assert scored.models.keys() == {PRIMARY, CANARY}
-    scores = [value for model, value in scored.scores if model == PRIMARY]
-    assert scores == pytest.approx([score] * len(scores), abs=1e-6)
-    assert sum(asked.models.values()) == REQUESTS
-    assert asked.percent(CANARY) == pytest.approx(weight, abs=TOLERANCE)
+    assert_scored(scored, score)
+    assert_split(asked, REQUESTS, weight, TOLERANCE)
 
 
 # Training

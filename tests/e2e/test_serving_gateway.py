@@ -11,7 +11,7 @@ from tests.e2e.clips import ClipServer
 from tests.e2e.cluster import Cluster
 from tests.e2e.gateway import ClusterGateway, serve_gateway
 from tests.e2e.product import Product
-from tests.e2e.serving import CANARY, PRIMARY, InferenceService
+from tests.e2e.serving import CANARY, PRIMARY, InferenceService, assert_scored, assert_split
 from tests.support.project import ROOT
 from tests.support.waiting import until
 
@@ -77,9 +77,5 @@ def test_a_service_scores_through_a_gateway_while_its_canary_changes(
         service.change(modelRef=PRIMARY)
         until(lambda: is_split(0), "the model is rolled out")
         scored.wait_for(PRIMARY)
-    assert (scored.failed, asked.failed) == ([], [])
-    assert scored.models.keys() == {PRIMARY, CANARY}
-    scores = [value for model, value in scored.scores if model == PRIMARY]
-    assert scores == pytest.approx([score] * len(scores), abs=1e-6)
-    assert sum(asked.models.values()) == REQUESTS
-    assert asked.percent(CANARY) == pytest.approx(WEIGHT, abs=TOLERANCE)
+    assert_scored(scored, score)
+    assert_split(asked, REQUESTS, WEIGHT, TOLERANCE)

@@ -18,9 +18,8 @@ WORKLOAD_SECTIONS = ("Scoring", "`vmaf-tune`", "`vmafx serve`", "`vmafx mcp`")  
 AGENT_SECTIONS = ("Scoring", "Worker", "Agent")
 # Of the operator's variables, those that clients also set for a whole release.
 OPERATOR_VARIABLES = ("VMAFX_OPERATOR_", "VMAFX_CONTROLLER_")
-LEASE_NAMESPACE = (
-    "VMAFX_OPERATOR_LEASE_NAMESPACE"  # not among them: the Role for the Lease is in the release's namespace
-)
+# Not among them: the Role for the Lease is in the release's namespace.
+LEASE_NAMESPACE = "VMAFX_OPERATOR_LEASE_NAMESPACE"
 PREFIX = "VMAFX_"
 Schema = dict[str, Any]
 
